@@ -1,0 +1,50 @@
+"""The vocabulary that methods and engine share.
+
+Shapes, here and everywhere: N samples, B rows of a batch, M networks, C classes. K stays the paper's number of subsets.
+`y` is the given label, `clean` the true one; no method ever sees `clean`.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple, Protocol
+
+from torch import Tensor
+
+# All that a method remembers. A tensor whose first side is N holds a row for each sample; a 0-d tensor holds what changes
+# with the epoch (gamma, m, ...) and is reported with every epoch.
+Memory = dict[str, Tensor]
+
+# Probabilities [N, C] of all training rows from a pass in evaluation mode, the mean over networks. Costs a pass: call it if needed.
+Predict = Callable[[], Tensor]
+
+
+class Clock(NamedTuple):
+    """Epoch t of T, counted from 1 as in the paper."""
+
+    t: int
+    T: int
+
+
+class Batch(NamedTuple):
+    index: Tensor  # [B] which samples
+    y: Tensor  # [B] their given labels
+
+
+class Step(NamedTuple):
+    loss: Tensor  # 0-d, summed over networks: they share no parameters, so one backward pass serves all
+    chosen: Tensor  # [M, B] bool: which rows each network's supervised loss used
+    rows: Memory  # written into memory at batch.index after the step
+
+
+class Method(Protocol):
+    """A frozen dataclass of hyper-parameters with three functions. `step` holds no Python number that changes with the epoch."""
+
+    networks: ClassVar[int]  # M
+
+    def init(self, y: Tensor, num_classes: int, epochs: int) -> Memory:
+        """The memory before the first epoch; raises InputError if the hyper-parameters do not fit the data or the epochs."""
+
+    def refresh(self, memory: Memory, y: Tensor, clock: Clock, predict: Predict) -> Memory:
+        """What to change in memory before epoch clock.t."""
+
+    def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
+        """The loss of one batch from logits [M, B, C]."""

@@ -1,0 +1,195 @@
+"""One epoch of training, and prediction, for any method and any number of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sprl import schedules
+from sprl.core import Batch, Clock, Memory, Method, Step
+from sprl.labels import Recorder
+from sprl.networks import Factory, build
+from sprl.seeds import stream_seed
+
+OptimizerFactory = Callable[..., torch.optim.Optimizer]  # (parameters, lr=...)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run trains on and how: nothing here changes while it trains."""
+
+    x: Tensor  # [N, *shape], uint8 pixels or float features, on the device that trains
+    y: Tensor  # [N] given labels
+    num_classes: int
+    epochs: int
+    batch_size: int = 128
+    lr: float = 1e-3
+    seed: int = 0
+    augment: Callable[[Tensor], Tensor] = lambda x: x
+    optimizer: OptimizerFactory = torch.optim.Adam
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
+
+@dataclass
+class State:
+    """All that changes while a run trains."""
+
+    method: Method
+    networks: nn.ModuleList
+    optimizer: torch.optim.Optimizer
+    memory: Memory
+    recorder: Recorder
+    order: torch.Generator  # of the samples within an epoch
+    draws: list[Tensor]  # states of torch's default generators (CPU, CUDA): augmentation and dropout
+    t: int = 0  # epochs done
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch did. `chosen` [N]: the rows whose labels it trained on; `facts`: the method's scalars, such as gamma."""
+
+    t: int
+    loss: float
+    chosen: Tensor
+    facts: dict[str, float]
+
+
+def start(task: Task, method: Method, network: str | nn.Module | Factory) -> State:
+    """Networks with fresh weights, and empty memory."""
+    with private_draws([], task.device):
+        torch.manual_seed(stream_seed(task.seed, "weights"))
+        networks = build(network, tuple(task.x.shape[1:]), task.num_classes, method.networks).to(task.device)
+        torch.manual_seed(stream_seed(task.seed, "batches"))
+        draws = draw_states(task.device)
+    return State(
+        method=method,
+        networks=networks,
+        optimizer=task.optimizer(networks.parameters(), lr=task.lr),
+        memory=method.init(task.y, task.num_classes, task.epochs),
+        recorder=Recorder(task.y, task.num_classes).to(task.device),
+        order=torch.Generator().manual_seed(stream_seed(task.seed, "batches")),
+        draws=draws,
+    )
+
+
+def batches(rows: Tensor, batch_size: int, order: torch.Generator) -> tuple[Tensor, ...]:
+    """`rows` shuffled into ceil(n / batch_size) batches of nearly equal size. None holds a single row: that breaks batch norm."""
+    n = len(rows)
+    count = max(1, min(-(-n // batch_size), n // 2))
+    return rows[torch.randperm(n, generator=order).to(rows.device)].tensor_split(count)
+
+
+def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
+    """Train epoch state.t + 1 on all rows, or on those given."""
+    state.t += 1
+    method, memory, clock = state.method, state.memory, Clock(state.t, task.epochs)
+    rows = torch.arange(len(task.y), device=task.device) if rows is None else rows
+    set_rates(state.optimizer, clock, task.lr)
+    memory |= method.refresh(memory, task.y, clock, lambda: predict(state.networks, task.x))
+
+    chosen = torch.zeros(len(task.y), dtype=torch.bool, device=task.device)
+    loss = torch.zeros((), device=task.device)
+    state.networks.train()
+    with private_draws(state.draws, task.device):
+        for index in batches(rows, task.batch_size, state.order):
+            x = task.augment(pixels_to_float(task.x[index]))
+            logits = torch.stack([network(x) for network in state.networks])
+            step = method.step(logits, Batch(index, task.y[index]), memory)
+            state.optimizer.zero_grad(set_to_none=True)
+            step.loss.backward()
+            state.optimizer.step()
+            write(state, logits, step, index)
+            chosen[index] = step.chosen.any(0)
+            loss += step.loss.detach() * len(index)
+        state.draws = draw_states(task.device)
+    facts = {name: value.item() for name, value in memory.items() if value.ndim == 0}
+    return Epoch(state.t, loss.item() / len(rows), chosen, facts)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:
+    """Learning rate and, for optimizers of Adam's kind, beta1 of this epoch."""
+    for group in optimizer.param_groups:
+        group["lr"] = schedules.learning_rate(clock.t, lr=lr, T=clock.T)
+        if "betas" in group:
+            group["betas"] = (schedules.adam_beta1(clock.t, T=clock.T), group["betas"][1])
+
+
+@torch.no_grad()
+def visit(task: Task, state: State, rows: Tensor) -> None:
+    """Record predictions of `rows` as a step would, in evaluation mode and without learning."""
+    state.networks.eval()
+    for index in rows.split(1024):
+        logits = torch.stack([network(pixels_to_float(task.x[index])) for network in state.networks])
+        write(state, logits, state.method.step(logits, Batch(index, task.y[index]), state.memory), index)
+
+
+def write(state: State, logits: Tensor, step: Step, index: Tensor) -> None:
+    """Keep what a step says of its rows."""
+    for name, value in step.rows.items():
+        state.memory[name][index] = value
+    state.recorder.update(logits, index)
+
+
+@torch.no_grad()
+def predict(networks: nn.ModuleList, x: Tensor, batch_size: int = 1024) -> Tensor:
+    """Probabilities [N, C] in evaluation mode, the mean over networks."""
+    was_training = networks.training
+    networks.eval()
+    p = [torch.stack([network(pixels_to_float(part)).float().softmax(-1) for network in networks]).mean(0) for part in x.split(batch_size)]
+    networks.train(was_training)
+    return torch.cat(p)
+
+
+def pixels_to_float(x: Tensor) -> Tensor:
+    """Pixels from uint8 to [0, 1]; features as they are."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """A copy of all that changes, to go back to."""
+    return {
+        "networks": {k: v.clone() for k, v in state.networks.state_dict().items()},
+        "optimizer": _copied(state.optimizer.state_dict()),
+        "memory": {k: v.clone() for k, v in state.memory.items()},
+        "recorder": {k: v.clone() for k, v in state.recorder.memory.items()},
+        "order": state.order.get_state(),
+        "draws": [s.clone() for s in state.draws],
+        "t": state.t,
+    }
+
+
+def restore(state: State, saved: dict[str, Any]) -> None:
+    """Bring `state` back to the snapshot, which it then owns."""
+    state.networks.load_state_dict(saved["networks"])
+    state.optimizer.load_state_dict(saved["optimizer"])
+    state.order.set_state(saved["order"])
+    state.memory, state.recorder.memory, state.draws, state.t = saved["memory"], saved["recorder"], saved["draws"], saved["t"]
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {k: _copied(v) for k, v in value.items()}
+    return [_copied(v) for v in value] if isinstance(value, list) else value
+
+
+def draw_states(device: torch.device) -> list[Tensor]:
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+@contextmanager
+def private_draws(states: list[Tensor], device: torch.device) -> Iterator[None]:
+    """Run with torch's default generators at `states`, and give the caller's back after."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for setter, saved in zip((torch.set_rng_state, lambda s: torch.cuda.set_rng_state(s, device)), states, strict=False):
+            setter(saved)
+        yield

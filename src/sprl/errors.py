@@ -1,0 +1,22 @@
+"""Mistakes a user can make, each told in one line that says what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Bad input. The command line prints its message alone and exits with 2; in Python it is a ValueError."""
+
+
+class SprlWarning(UserWarning):
+    """Something a user should know about a run that goes on all the same."""
+
+
+def pick(kind: str, name: str, options: Iterable[str]) -> str:
+    """`name` if it is one of `options`, else an InputError that names the nearest."""
+    options = list(options)
+    if name in options:
+        return name
+    near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from: {', '.join(options)}"
+    raise InputError(f"unknown {kind} {name!r}; {hint}")

@@ -1,0 +1,67 @@
+"""What changes with the epoch: pure functions of t, counted from 1 to T. Integers where the paper has counts."""
+
+import math
+
+
+def curriculum_size(t: int, *, n: int, m: int, T: int, T1: int, K: int = 10) -> int:
+    r"""delta(t), Eq. 6: how many samples the curriculum holds.
+
+    $$\delta(t) = n \text{ for } t \le T_1, \qquad
+      \min\Big(m + \Big\lfloor \frac{t - T_1}{\lfloor (T - T_1) / (K - mK/n + 1) \rfloor} \Big\rfloor
+      \lfloor n / K \rfloor,\ n\Big) \text{ after}$$
+
+    The inner floor is at least 1, so that short schedules work.
+    """
+    if t <= T1:
+        return n
+    every = max(1, (T - T1) * n // (K * n - m * K + n))
+    return min(m + (t - T1) // every * (n // K), n)
+
+
+def curriculum_size_released(t: int, *, n: int, tenths: int, T: int, T1: int) -> int:
+    """The growth of the authors' released code: from `tenths` of ten in steps of a tenth, all in 0.15 T epochs before the end."""
+    if t <= T1:
+        return n
+    every = max(1, (T - 3 * T // 20 - T1) // (10 - tenths))
+    return n * min(tenths + (t - T1) // every, 10) // 10
+
+
+def resistance_ramp(mu: float) -> float:
+    r"""The ramp of Eq. 11, $e^{-5 (1 - \mu)^2}$, for mu in [0, 1]."""
+    return math.exp(-5.0 * (1.0 - mu) ** 2)
+
+
+def resistance_weight(t: int, *, gamma_max: float, T: int, T1: int) -> float:
+    r"""gamma(t), Eq. 11: 0 through T1, then $\gamma_{max} e^{-5 (1 - \mu)^2}$ with mu = (t - T1)/(T - T1), so gamma(T) = gamma_max."""
+    return 0.0 if t <= T1 else gamma_max * resistance_ramp((t - T1) / (T - T1))
+
+
+def largest_resistance(gamma_d: float, *, m: int, n: int) -> float:
+    r"""gamma_max $= \gamma_d (10 - \lceil m / 0.1n \rceil)$, the ceiling computed in integers."""
+    return gamma_d * (10 + (-10 * m) // n)
+
+
+def start_size(confident: int, n: int) -> int:
+    """m: the largest count of p[given label] >= 0.5 during warm-up, clamped to [n//10, n//2], and at least 1."""
+    return max(1, n // 10, min(confident, n // 2))
+
+
+def start_size_known(noise_rate: float, n: int) -> int:
+    """m when the noise rate e is known: 0.65 (1 - e) n, the middle of the paper's 0.5 to 0.8, clamped as above."""
+    return start_size(int(0.65 * (1.0 - noise_rate) * n), n)
+
+
+def decay_start(T: int) -> int:
+    """D = floor(0.4 T): the learning rate is constant through epoch D (80 of 200 in the paper)."""
+    return 2 * T // 5
+
+
+def learning_rate(t: int, *, lr: float, T: int) -> float:
+    """Constant through D, then lr (T - t + 1)/(T - D): linear towards 0."""
+    D = decay_start(T)
+    return lr if t <= D else lr * (T - t + 1) / (T - D)
+
+
+def adam_beta1(t: int, *, T: int) -> float:
+    """0.9 through epoch D, 0.1 after."""
+    return 0.9 if t <= decay_start(T) else 0.1

@@ -1,0 +1,12 @@
+"""Independent random streams from one seed: the same wrong labels for every method, the same first weights for every batch order."""
+
+from typing import Literal
+
+import numpy as np
+
+STREAMS = ("noise", "weights", "batches", "holdout")
+
+
+def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout"]) -> int:
+    """A seed for one stream, statistically independent of the others'."""
+    return int(np.random.SeedSequence([seed, STREAMS.index(stream)]).generate_state(1, np.uint64)[0] >> np.uint64(1))
