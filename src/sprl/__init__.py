@@ -1,0 +1,44 @@
+"""Self-paced resistance learning: train through wrong labels, and find them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from sprl.engine import Epoch, State, Task, predict, start
+    from sprl.errors import InputError, SprlWarning
+    from sprl.estimator import NoisyLabelClassifier
+    from sprl.files import Model, load
+    from sprl.labels import Recorder
+    from sprl.loss import SPRLLoss
+    from sprl.methods import METHODS
+    from sprl.methods.sprl import SPRL
+    from sprl.methods.standard import Standard
+    from sprl.noise import corrupt
+    from sprl.training import train
+
+# The public names and where they live: imported when first used, so that `sprl --help` need not wait for PyTorch.
+_HOMES = {
+    "engine": ("Epoch", "State", "Task", "predict", "start"),
+    "errors": ("InputError", "SprlWarning"),
+    "estimator": ("NoisyLabelClassifier",),
+    "files": ("Model", "load"),
+    "labels": ("Recorder",),
+    "loss": ("SPRLLoss",),
+    "methods": ("METHODS", "SPRL", "Standard"),
+    "noise": ("corrupt",),
+    "training": ("train",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+__all__ = [*_HOME_OF, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'sprl' has no attribute {name!r}")
+    return getattr(import_module(f"sprl.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

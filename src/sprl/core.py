@@ -10,7 +10,8 @@ from typing import ClassVar, NamedTuple, Protocol
 from torch import Tensor
 
 # All that a method remembers. A tensor whose first side is N holds a row for each sample; a 0-d tensor holds what changes
-# with the epoch (gamma, m, ...) and is reported with every epoch.
+# with the epoch (gamma, ...) and is reported with every epoch. Whatever the method, `previous` [N, C] holds the prediction recorded
+# at each sample's last visit (labels.record).
 Memory = dict[str, Tensor]
 
 # Probabilities [N, C] of all training rows from a pass in evaluation mode, the mean over networks. Costs a pass: call it if needed.
@@ -32,7 +33,6 @@ class Batch(NamedTuple):
 class Step(NamedTuple):
     loss: Tensor  # 0-d, summed over networks: they share no parameters, so one backward pass serves all
     chosen: Tensor  # [M, B] bool: which rows each network's supervised loss used
-    rows: Memory  # written into memory at batch.index after the step
 
 
 class Method(Protocol):

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from sprl import schedules
-from sprl.core import Batch, Clock, Memory, Method, Step
-from sprl.labels import Recorder
+from sprl.core import Batch, Clock, Memory, Method
+from sprl.labels import new_record, record
 from sprl.networks import Factory, build
 from sprl.seeds import stream_seed
 
@@ -46,7 +46,6 @@ class State:
     networks: nn.ModuleList
     optimizer: torch.optim.Optimizer
     memory: Memory
-    recorder: Recorder
     order: torch.Generator  # of the samples within an epoch
     draws: list[Tensor]  # states of torch's default generators (CPU, CUDA): augmentation and dropout
     t: int = 0  # epochs done
@@ -73,8 +72,7 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory) -> Sta
         method=method,
         networks=networks,
         optimizer=task.optimizer(networks.parameters(), lr=task.lr),
-        memory=method.init(task.y, task.num_classes, task.epochs),
-        recorder=Recorder(task.y, task.num_classes).to(task.device),
+        memory=new_record(len(task.y), task.num_classes, task.device) | method.init(task.y, task.num_classes, task.epochs),
         order=torch.Generator().manual_seed(stream_seed(task.seed, "batches")),
         draws=draws,
     )
@@ -102,11 +100,12 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
         for index in batches(rows, task.batch_size, state.order):
             x = task.augment(pixels_to_float(task.x[index]))
             logits = torch.stack([network(x) for network in state.networks])
-            step = method.step(logits, Batch(index, task.y[index]), memory)
+            batch = Batch(index, task.y[index])
+            step = method.step(logits, batch, memory)
             state.optimizer.zero_grad(set_to_none=True)
             step.loss.backward()
             state.optimizer.step()
-            write(state, logits, step, index)
+            record(memory, logits, *batch)
             chosen[index] = step.chosen.any(0)
             loss += step.loss.detach() * len(index)
         state.draws = draw_states(task.device)
@@ -122,30 +121,19 @@ def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None
             group["betas"] = (schedules.adam_beta1(clock.t, T=clock.T), group["betas"][1])
 
 
-@torch.no_grad()
-def visit(task: Task, state: State, rows: Tensor) -> None:
-    """Record predictions of `rows` as a step would, in evaluation mode and without learning."""
-    state.networks.eval()
-    for index in rows.split(1024):
-        logits = torch.stack([network(pixels_to_float(task.x[index])) for network in state.networks])
-        write(state, logits, state.method.step(logits, Batch(index, task.y[index]), state.memory), index)
-
-
-def write(state: State, logits: Tensor, step: Step, index: Tensor) -> None:
-    """Keep what a step says of its rows."""
-    for name, value in step.rows.items():
-        state.memory[name][index] = value
-    state.recorder.update(logits, index)
-
-
-@torch.no_grad()
-def predict(networks: nn.ModuleList, x: Tensor, batch_size: int = 1024) -> Tensor:
+def predict(networks: nn.ModuleList, x: Tensor) -> Tensor:
     """Probabilities [N, C] in evaluation mode, the mean over networks."""
+    return predict_logits(networks, x).float().softmax(-1).mean(0)
+
+
+@torch.no_grad()
+def predict_logits(networks: nn.ModuleList, x: Tensor, batch_size: int = 1024) -> Tensor:
+    """Logits [M, N, C] in evaluation mode."""
     was_training = networks.training
     networks.eval()
-    p = [torch.stack([network(pixels_to_float(part)).float().softmax(-1) for network in networks]).mean(0) for part in x.split(batch_size)]
+    logits = [torch.stack([network(pixels_to_float(part)) for network in networks]) for part in x.split(batch_size)]
     networks.train(was_training)
-    return torch.cat(p)
+    return torch.cat(logits, dim=1)
 
 
 def pixels_to_float(x: Tensor) -> Tensor:
@@ -159,7 +147,6 @@ def snapshot(state: State) -> dict[str, Any]:
         "networks": {k: v.clone() for k, v in state.networks.state_dict().items()},
         "optimizer": _copied(state.optimizer.state_dict()),
         "memory": {k: v.clone() for k, v in state.memory.items()},
-        "recorder": {k: v.clone() for k, v in state.recorder.memory.items()},
         "order": state.order.get_state(),
         "draws": [s.clone() for s in state.draws],
         "t": state.t,
@@ -171,7 +158,7 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     state.networks.load_state_dict(saved["networks"])
     state.optimizer.load_state_dict(saved["optimizer"])
     state.order.set_state(saved["order"])
-    state.memory, state.recorder.memory, state.draws, state.t = saved["memory"], saved["recorder"], saved["draws"], saved["t"]
+    state.memory, state.draws, state.t = saved["memory"], saved["draws"], saved["t"]
 
 
 def _copied(value: Any) -> Any:

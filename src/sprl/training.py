@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sprl.engine import Epoch, State, Task, predict, restore, run_epoch, snapshot, visit
+from sprl.engine import Epoch, State, Task, predict, predict_logits, restore, run_epoch, snapshot
 from sprl.errors import SprlWarning
 from sprl.functional import shares, smallest
+from sprl.labels import record
 from sprl.seeds import stream_seed
 
 
@@ -55,7 +56,7 @@ def find_T1(task: Task, state: State) -> Iterator[Epoch]:
             candidates = [c for c in candidates if c[0] >= accuracy - error] + [(accuracy, snapshot(state))]
     restore(state, candidates[0][1])
     state.method = replace(state.method, T1=state.t)  # type: ignore[type-var]
-    visit(task, state, held)
+    record(state.memory, predict_logits(state.networks, task.x[held]), held, task.y[held])
 
 
 def held_out(task: Task) -> Tensor | None:

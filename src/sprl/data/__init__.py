@@ -1,0 +1,125 @@
+"""Data as training sees it, whatever it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sprl.errors import InputError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """From an array as a user has it to what a network takes. Rows keep their order; nothing is dropped.
+
+    Tables [N, D]: each feature less its mean, over its deviation. Pictures [N, H, W] or [N, H, W, C] of uint8 stay pixels (the engine
+    scales them to [0, 1] batch by batch); pictures of floats are standardised by channel.
+    """
+
+    shape: tuple[int, ...]  # of a network's input: (features,) or (channels, height, width)
+    mean: tuple[float, ...] | None = None
+    deviation: tuple[float, ...] | None = None
+
+    @classmethod
+    def fit(cls, x: Array) -> Preprocess:
+        """Learn shape, mean and deviation from training rows."""
+        rows = channels_first(x)
+        if rows.dtype == np.uint8 and rows.ndim == 4:
+            return cls(rows.shape[1:])
+        sides = (0, *range(2, rows.ndim))
+        rows = finite(rows)
+        deviation = rows.std(sides, dtype=np.float64)
+        deviation[deviation == 0] = 1.0
+        return cls(rows.shape[1:], tuple(rows.mean(sides, dtype=np.float64).tolist()), tuple(deviation.tolist()))
+
+    def __call__(self, x: Array) -> torch.Tensor:
+        rows = channels_first(x)
+        if rows.shape[1:] != self.shape:
+            raise InputError(f"each row has the shape {rows.shape[1:]}, but the model was trained on rows of shape {self.shape}")
+        if self.mean is None:
+            if rows.dtype != np.uint8:
+                raise InputError(f"the model was trained on uint8 pictures, these are {rows.dtype}: give pixels from 0 to 255 as uint8")
+            return torch.from_numpy(np.ascontiguousarray(rows))
+        sides = (1, -1) + (1,) * (rows.ndim - 2)
+        mean, deviation = np.reshape(self.mean, sides), np.reshape(self.deviation, sides)
+        return torch.from_numpy(((finite(rows) - mean) / deviation).astype(np.float32))
+
+
+def channels_first(x: Array) -> Array:
+    """[N, D] as it is; [N, H, W] and [N, H, W, C] as [N, C, H, W]."""
+    x = np.asarray(x)
+    if x.dtype.kind not in "uifb":
+        raise InputError(f"features must be numbers, got {x.dtype}")
+    if x.ndim == 2:
+        return x
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4 and x.shape[3] in (1, 3):
+        return x.transpose(0, 3, 1, 2)
+    raise InputError(f"rows must be features (N, D) or pictures (N, H, W) or (N, H, W, 1 or 3), got an array of shape {x.shape}")
+
+
+def finite(rows: Array) -> Array:
+    """`rows`, or an error that says where the first NaN or infinity stands."""
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        place = tuple(np.argwhere(~np.isfinite(rows))[0])
+        value = "NaN" if np.isnan(rows[place]) else "inf"
+        column = f"column {place[1]}" if rows.ndim == 2 else "the picture"
+        raise InputError(f"{column} holds {value} in row {place[0]}: fill or drop such values first")
+    return rows
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training rows with given labels and, where there are trusted ones, test rows."""
+
+    name: str
+    x: torch.Tensor  # [N, *shape]
+    y: Array  # [N] given labels as class numbers
+    classes: tuple[str, ...]
+    index: Array  # [N] position in the input before any split
+    ids: tuple[str, ...]  # [N] a row's name
+    preprocess: Preprocess
+    x_test: torch.Tensor | None = None
+    y_test: Array | None = None
+    clean: Array | None = None  # [N] true labels, where the harness knows them; no method sees them
+
+    def with_labels(self, y: Array, clean: Array | None) -> Data:
+        return replace(self, y=y, clean=clean)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.preprocess.shape
+
+
+def encode(labels: Sequence[Any] | Array) -> tuple[Array, Array]:
+    """Class numbers [N], and the classes they stand for: sorted where they can be, else in the order of their first appearance."""
+    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    try:
+        known: list[Any] = sorted(set(values))
+    except TypeError:
+        known = list(dict.fromkeys(values))
+    number = {value: i for i, value in enumerate(known)}
+    if isinstance(labels, np.ndarray) and labels.dtype != object:
+        classes = np.asarray(known, dtype=labels.dtype)
+    else:
+        classes = np.asarray(known)
+        if classes.ndim != 1 or classes.tolist() != known:  # tuples, or types that numpy would merge
+            classes = np.empty(len(known), dtype=object)
+            classes[:] = known
+    return np.fromiter((number[v] for v in values), np.int64, len(values)), classes
+
+
+def check_learnable(y: Array, num_classes: int) -> None:
+    """At least two samples of at least two classes."""
+    if len(y) < 2:
+        raise InputError(f"{len(y)} sample is too few to train on: give at least two, of at least two classes")
+    if num_classes < 2 or len(np.unique(y)) < 2:
+        raise InputError("all labels are of one class: a classifier needs at least two classes")

@@ -66,7 +66,6 @@ class SPRL:
             raise InputError(f"the noise rate is {self.noise_rate} but must be at least 0 and below 1")
         n, device = len(y), y.device
         return {
-            "previous": torch.zeros(n, num_classes, device=device),  # p^{t-1}; zeros: not visited yet
             "chosen": torch.ones(n, dtype=torch.bool, device=device),  # v
             "gamma": torch.zeros((), device=device),
             "confident": torch.zeros((), dtype=torch.int64, device=device),  # largest count of p[y] >= 0.5, scaled to n
@@ -114,12 +113,10 @@ class SPRL:
         return size, schedules.resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1)
 
     def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
-        """Eq. 12b: cross-entropy over the chosen, resistance over all; the prediction is written back from the same forward pass."""
+        """Eq. 12b: cross-entropy over the chosen, resistance over all."""
         chosen = memory["chosen"][batch.index].expand(logits.shape[:2])
         gamma = memory["gamma"]
         supervised = masked_mean(cross_entropy(logits, batch.y), chosen)
         resisting = resistance(logits, memory["previous"][batch.index]).mean(-1)
         loss = (supervised + gamma * resisting).sum()
-        if self.normalised:
-            loss = loss / (1 + gamma)
-        return Step(loss, chosen, {"previous": logits.detach().float().softmax(-1).mean(0)})
+        return Step(loss / (1 + gamma) if self.normalised else loss, chosen)

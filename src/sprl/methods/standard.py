@@ -24,4 +24,4 @@ class Standard:
 
     def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
         everyone = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        return Step(cross_entropy(logits, batch.y).mean(-1).sum(), everyone, {})
+        return Step(cross_entropy(logits, batch.y).mean(-1).sum(), everyone)

@@ -1,0 +1,5 @@
+"""python -m sprl"""
+
+from sprl.cli import main
+
+main()

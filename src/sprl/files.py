@@ -1,0 +1,140 @@
+"""The folder of a run, and what is in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from sprl.config import Config
+from sprl.data import Array, Preprocess
+from sprl.engine import predict
+from sprl.errors import InputError
+from sprl.networks import build
+
+if TYPE_CHECKING:
+    from sprl.run import Row, Run
+
+CONFIG, METRICS, SUMMARY, MODEL, LABELS, CURVES = FILES = (
+    "config.json",
+    "metrics.jsonl",
+    "summary.json",
+    "model.safetensors",
+    "labels.csv",
+    "curves.png",
+)
+
+
+def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
+    """A folder for a new run: `out`, or runs/<data>-<n> with a fresh number. An older run in it goes only with `overwrite`."""
+    if out is None:
+        number = 1
+        while True:
+            path = Path("runs") / f"{data}-{number}"
+            try:
+                path.mkdir(parents=True)
+                return path
+            except FileExistsError:
+                number += 1
+            except OSError as error:
+                raise InputError(f"cannot write to {path}: {error.strerror}") from error
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            if not (path / CONFIG).is_file():
+                raise InputError(f"{path} holds other files and no run: choose another --out")
+            if not overwrite:
+                raise InputError(f"{path} holds a run already: choose another --out, or --overwrite it")
+            for name in FILES:
+                (path / name).unlink(missing_ok=True)
+        (path / CONFIG).write_text("{}\n")  # shows that the folder can be written to before time is spent on training
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}") from error
+    return path
+
+
+def write_config(path: Path, run: Run) -> None:
+    """What repeats the run, and what `load` needs to build its network again."""
+    data = run.data
+    model = {"classes": list(data.classes), "preprocess": vars(data.preprocess), "networks": len(run.state.networks)}
+    write_json(path / CONFIG, {**run.config.to_json(), "model": model})
+
+
+def write_metrics(path: Path, rows: list[Row]) -> None:
+    (path / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_results(path: Path, run: Run) -> Row:
+    """Summary, model, labels and curves of a run that has ended. Returns the summary."""
+    from safetensors.torch import save_file
+
+    from sprl.curves import draw
+
+    labels = run.labels()
+    summary = run.summary(labels)
+    write_metrics(path, run.rows)
+    labels.to_csv(path / LABELS, index=False)
+    save_file({k: v.contiguous().cpu() for k, v in run.state.networks.state_dict().items()}, path / MODEL)
+    draw(run, path / CURVES)
+    write_json(path / SUMMARY, summary)
+    return summary
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model: its module (a ModuleList where a method trains several), the classes' names, and how rows become its input."""
+
+    module: nn.Module
+    classes: tuple[str, ...]
+    preprocess: Preprocess
+
+    def predict_proba(self, x: Array) -> Array:
+        """Probabilities [N, C] of rows as a user has them."""
+        networks = self.module if isinstance(self.module, nn.ModuleList) else nn.ModuleList([self.module])
+        device = next(self.module.parameters()).device
+        return predict(networks, self.preprocess(x).to(device)).cpu().numpy()
+
+    def predict(self, x: Array) -> Array:
+        """Class names [N]."""
+        return np.array(self.classes)[self.predict_proba(x).argmax(1)]
+
+
+def load(path: str | Path) -> Model:
+    """The model of a finished run, read without running any code from the folder."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(path)
+    config, model = read_config(path)
+    try:
+        preprocess = Preprocess(**{k: tuple(v) if isinstance(v, list) else v for k, v in model["preprocess"].items()})
+        classes = tuple(str(c) for c in model["classes"])
+        networks = build(config.network, preprocess.shape, len(classes), int(model["networks"]))
+        networks.load_state_dict(load_file(path / MODEL))
+    except FileNotFoundError:
+        raise InputError(f"{path} holds no {MODEL}: has the run ended?") from None
+    except (KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"{path}: {CONFIG} and {MODEL} do not fit together: {str(error).splitlines()[0]}") from error
+    networks.eval()
+    return Model(networks[0] if len(networks) == 1 else networks, classes, preprocess)
+
+
+def read_config(path: Path) -> tuple[Config, dict[str, Any]]:
+    """The config of a run, and its part on the model."""
+    try:
+        stored = json.loads((path / CONFIG).read_text())
+        known = {f.name for f in fields(Config)}
+        return Config(**{k: v for k, v in stored.items() if k in known}), stored["model"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{path} is no run: it holds no {CONFIG}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path / CONFIG} is not a run's config: {error}") from error

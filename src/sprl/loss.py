@@ -1,0 +1,80 @@
+"""SPRL for other people's training loops: a loss that is called with a batch's logits and the samples' positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sprl.core import Batch, Clock, Predict
+from sprl.errors import InputError
+from sprl.labels import as_labels, label_issues, new_record, record
+from sprl.methods.sprl import SPRL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SPRLLoss(nn.Module):
+    """The loss of SPRL (Eq. 12b) with its memory.
+
+        loss = SPRLLoss(y, num_classes, epochs)
+        for epoch in range(epochs):
+            for x, index in loader:               # index [B]: each sample's position in y
+                loss(network(x), index).backward()
+                ...
+            loss.end_epoch()
+        loss.label_issues()
+
+    "Previous epoch" is a sample's previous visit, so weighted samplers, accumulated gradients and samples that an epoch leaves out work.
+    Fields are SPRL's; T1 must be a number here (a tenth of the epochs if not given), since a loss cannot hold samples out.
+    The state travels in `state_dict()` as extra state, not as buffers, which DistributedDataParallel would overwrite.
+    """
+
+    def __init__(self, y: Sequence[int] | Tensor, num_classes: int, epochs: int, **fields: Any) -> None:
+        super().__init__()
+        self.method = SPRL(**{"T1": max(1, epochs // 10), **fields})
+        if self.method.T1 == "auto":
+            raise InputError("SPRLLoss needs a number of epochs for T1: it cannot hold samples out to find one")
+        self.y = as_labels(y, num_classes)
+        self.clock = Clock(1, epochs)
+        self.memory = new_record(len(self.y), num_classes) | self.method.init(self.y, num_classes, epochs)
+
+    def forward(self, logits: Tensor, index: Tensor) -> Tensor:
+        """The loss of logits [B, C]. In training mode the predictions are recorded; in evaluation mode nothing changes."""
+        if self.clock.t > self.clock.T:
+            raise InputError(f"all {self.clock.T} epochs are over: make SPRLLoss with as many epochs as the loop runs")
+        if self.y.device != logits.device:
+            self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
+        index = torch.as_tensor(index, device=logits.device)
+        stacked, batch = logits.unsqueeze(0), Batch(index, self.y[index])
+        loss = self.method.step(stacked, batch, self.memory).loss
+        if self.training:
+            record(self.memory, stacked, *batch)
+        return loss
+
+    def end_epoch(self, predict: Predict | None = None) -> None:
+        """Choose the next epoch's curriculum. `predict` () -> probabilities [N, C] is needed with predictions="evaluated" alone."""
+        self.clock = Clock(self.clock.t + 1, self.clock.T)
+        if self.clock.t <= self.clock.T:
+            self.memory |= self.method.refresh(self.memory, self.y, self.clock, predict or _no_predictions)
+
+    def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
+        """A row for each sample: `is_label_issue, label_quality, given_label, predicted_label`."""
+        return label_issues(self.memory, self.y, classes)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"memory": self.memory, "t": self.clock.t}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        for name, value in self.memory.items():
+            if state["memory"][name].shape != value.shape:
+                raise InputError(f"the saved {name!r} has the shape {tuple(state['memory'][name].shape)}, not {tuple(value.shape)}")
+        self.memory = {name: state["memory"][name].to(value.device) for name, value in self.memory.items()}
+        self.clock = Clock(int(state["t"]), self.clock.T)
+
+
+def _no_predictions() -> Tensor:
+    raise InputError('predictions="evaluated" needs end_epoch(predict), a function that returns probabilities [N, C]')

@@ -1,0 +1,172 @@
+"""One run: data and config in; epochs, labels and a summary out. Nothing here prints or writes files."""
+
+from __future__ import annotations
+
+import copy
+import platform
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sprl.config import Config, check_training, default_batch_size, default_epochs, default_lr, find_device, make_method
+from sprl.core import Batch
+from sprl.data import Data, check_learnable
+from sprl.data.augment import suited_to
+from sprl.data.catalogue import load, relabel
+from sprl.engine import State, Task, pixels_to_float, predict, start
+from sprl.errors import InputError, SprlWarning
+from sprl.labels import label_issues
+from sprl.networks import choose
+from sprl.noise import corrupt
+from sprl.training import train
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Run:
+    """A prepared run. `for row in run: ...` trains it; stopping early leaves what was learned so far."""
+
+    config: Config  # with every default filled in
+    data: Data
+    task: Task
+    state: State
+    why: str  # this network
+    rows: list[Row] = field(default_factory=list)  # of the epochs that count
+    seconds: float = 0.0
+
+    def __iter__(self) -> Iterator[Row]:
+        """Train, yielding the row of each epoch. While T1 is searched for, the count may step back (see training.train)."""
+        x_test = None if self.data.x_test is None else self.data.x_test.to(self.task.device)
+        right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device)
+        began = time.perf_counter()
+        for epoch in train(self.task, self.state):
+            row: Row = {"epoch": epoch.t, "loss": epoch.loss, "chosen": epoch.chosen.float().mean().item(), **epoch.facts}
+            if right is not None:
+                row["precision"] = 100 * right[epoch.chosen].float().mean().item()
+            if x_test is not None:
+                hit = predict(self.state.networks, x_test).argmax(1).cpu().numpy() == self.data.y_test
+                row["test_accuracy"] = 100 * float(hit.mean())
+            self.rows = [*self.rows[: epoch.t - 1], row]
+            self.seconds = time.perf_counter() - began
+            yield row
+
+    def seconds_expected(self) -> float:
+        """Time one step on copies of the networks, times the steps to come."""
+        networks, task = copy.deepcopy(self.state.networks), self.task
+        size = min(task.batch_size, len(task.y))
+        index = torch.arange(size, device=task.device)
+        seconds = 0.0
+        for _ in range(3):  # the first ones warm up
+            began = time.perf_counter()
+            logits = torch.stack([network(task.augment(pixels_to_float(task.x[index]))) for network in networks])
+            self.state.method.step(logits, Batch(index, task.y[index]), self.state.memory).loss.backward()
+            if task.device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds = time.perf_counter() - began
+        steps = task.epochs * -(-len(task.y) // task.batch_size)
+        return 1.4 * seconds * steps  # the optimizer, the test rows
+
+    def labels(self) -> pd.DataFrame:
+        """labels.csv: a row for every training row."""
+        table = label_issues(self.state.memory, self.task.y, self.data.classes)
+        table = table[["given_label", "predicted_label", "label_quality", "is_label_issue"]]
+        table.insert(0, "id", self.data.ids)
+        table.insert(1, "index", self.data.index)
+        if self.data.clean is not None:
+            table["true_label"] = np.array(self.data.classes)[self.data.clean]
+        return table
+
+    def summary(self, labels: pd.DataFrame) -> Row:
+        """summary.json. Accuracies in percent; `last10` is the mean over the last ten epochs, `best_oracle` needs the test labels."""
+        accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
+        agree = predict(self.state.networks, self.task.x).argmax(1) == self.task.y
+        return {
+            "epochs": len(self.rows),
+            "interrupted": len(self.rows) < self.task.epochs,
+            "T1": getattr(self.state.method, "T1", None),
+            "last10": float(np.mean(accuracy[-10:])) if accuracy else None,
+            "best_oracle": max(accuracy) if accuracy else None,
+            "agreement": 100 * agree.float().mean().item(),
+            "label_issues": int(labels["is_label_issue"].sum()),
+            "noise_rate_estimated": float(labels["is_label_issue"].mean()),
+            "noise_rate_realised": None if self.data.clean is None else float((self.data.y != self.data.clean).mean()),
+            "seconds": round(self.seconds, 3),
+            "device": str(self.task.device) if self.task.device.type == "cpu" else torch.cuda.get_device_name(self.task.device),
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+        }
+
+
+def versions() -> dict[str, str]:
+    from sprl import __version__
+
+    return {"sprl": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def prepare(config: Config) -> Run:
+    """Read the data and check everything that can be checked before training."""
+    device = find_device(config.device)
+    data = read_data(config)
+    num_classes = len(data.classes)
+    check_learnable(data.y, num_classes)
+    network, why = (config.network, "as asked") if config.network != "auto" else choose(data.shape, device)
+    config = replace(
+        config,
+        network=network,
+        epochs=default_epochs(data.shape, device) if config.epochs is None else config.epochs,
+        batch_size=default_batch_size(len(data.y)) if config.batch_size is None else config.batch_size,
+        lr=default_lr(network, data.shape) if config.lr is None else config.lr,
+    )
+    assert config.epochs is not None and config.batch_size is not None and config.lr is not None
+    check_training(config.epochs, config.batch_size, config.lr)
+    task = Task(
+        x=data.x.to(device),
+        y=torch.from_numpy(data.y).to(device),
+        num_classes=num_classes,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        lr=config.lr,
+        seed=config.seed,
+        augment=suited_to(data.shape),
+    )
+    method = make_method(config.method, config.fields, config.noise_rate)
+    return Run(config, data, task, start(task, method, network), why)
+
+
+def read_data(config: Config) -> Data:
+    """The data with the labels to train on: its own, others, or damaged ones."""
+    data = load(config.data, config.data_dir)
+    if config.labels is not None:
+        data = data.with_labels(relabel(data, Path(config.labels)), data.clean)
+    if config.corrupt is not None:
+        clean = data.y if data.clean is None else data.clean
+        if config.labels is not None:
+            raise InputError("--labels gives the labels to train on, --corrupt makes others: use one of them")
+        data = data.with_labels(corrupt(clean, config.corrupt, len(data.classes), config.seed), clean)
+    return data
+
+
+def warn_of_doubts(labels: pd.DataFrame, state: State) -> None:
+    """Say where the verdict on the labels stands on weak ground."""
+    flagged = labels.groupby("given_label")["is_label_issue"].mean()
+    for name, share in flagged[flagged > 0.8].items():
+        warnings.warn(f"{share:.0%} of the labels of class {name!r} are flagged: check some before trusting it", SprlWarning, stacklevel=2)
+    confident = state.memory.get("confident")
+    n = len(labels)
+    if confident is not None and getattr(state.method, "noise_rate", None) is None and int(confident) < n // 10:
+        warnings.warn(
+            f"after warm-up the network was sure of {int(confident)} of {n} labels, so the curriculum began at its lower bound, a tenth "
+            "(m = n/10): usual under heavy noise, otherwise a sign that T1 or the network is too small",
+            SprlWarning,
+            stacklevel=2,
+        )

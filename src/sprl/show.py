@@ -1,0 +1,138 @@
+"""What a person sees on the terminal. Names of files and classes are other people's text: nothing in them is markup here."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from sprl.config import Config
+    from sprl.run import Row, Run
+    from sprl.tune import Trial
+
+console = Console(highlight=False)
+HOUR = 3600
+
+
+def say(title: str, text: str) -> None:
+    """A line with a heading in the margin."""
+    clean = "".join(c if c.isprintable() else "?" for c in text)
+    console.print(Text.assemble((f"{title:<9}", "bold"), clean), soft_wrap=True)
+
+
+def plan(run: Run, demonstration: bool) -> None:
+    """Before it starts: what data, which network and why, how long."""
+    data, config, device = run.data, run.config, run.task.device
+    size = f"{data.shape[1]} x {data.shape[2]} pixels" if len(data.shape) == 3 else f"{data.shape[0]} features"
+    test = f", {len(data.x_test):,} test rows" if data.x_test is not None else ", no test rows"
+    say("Data", f"{data.name}: {len(data.y):,} training rows{test}, {len(data.classes)} classes, {size}")
+    if config.corrupt and data.clean is not None:
+        wrong = 100 * float((data.y != data.clean).mean())
+        reason = "made wrong for this demonstration" if demonstration else "made wrong for this experiment"
+        say("Labels", f"{wrong:.1f} % {reason} ({config.corrupt}); the true ones only score the result")
+    else:
+        say("Labels", f"from {config.labels}" if config.labels else "as they are")
+    parameters = sum(p.numel() for p in run.state.networks.parameters())
+    say("Network", f"{config.network} ({run.why}), {parameters:,} parameters")
+    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, seed {config.seed}; augmentation: {run.task.augment}")
+    seconds = run.seconds_expected()
+    say("Time", f"about {duration(seconds)} on {device}")
+    if seconds > HOUR and device.type == "cpu":
+        hint = "--network cnn" if config.network.split(":")[0] in ("resnet18", "convnet") else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
+        say("", f"too long? {hint}, or --device cuda on a machine with a GPU")
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / HOUR:.1f} h"
+
+
+@contextmanager
+def progress(run: Run) -> Iterator[Callable[[Row], None]]:
+    """A bar on a terminal; plain lines, about twenty of them, in a log."""
+    T = run.task.epochs
+    if not console.is_terminal:
+        every = max(1, T // 20)
+
+        def line(row: Row) -> None:
+            if row["epoch"] % every == 0 or row["epoch"] in (1, T):
+                console.print(f"epoch {row['epoch']:>4}/{T}  {numbers(row)}", markup=False)
+
+        yield line
+        return
+    columns = (TextColumn("epoch {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[numbers]}"), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        job = bar.add_task("", total=T, numbers="")
+        yield lambda row: bar.update(job, completed=row["epoch"], numbers=numbers(row))
+
+
+def numbers(row: Row) -> str:
+    accuracy = f"accuracy {row['test_accuracy']:5.1f} %" if "test_accuracy" in row else f"loss {row['loss']:.3f}"
+    return f"{accuracy}  chosen {100 * row['chosen']:3.0f} %"
+
+
+def results(run: Run, summary: Row, path: Path) -> None:
+    """At the end: how good, how many labels look wrong, where the files are, what to do next."""
+    if summary["interrupted"]:
+        say("Stopped", f"after epoch {summary['epochs']} of {run.task.epochs}; what was learned so far is kept")
+    if summary["last10"] is not None:
+        say("Accuracy", f"{summary['last10']:.1f} % on the test rows (mean of the last ten epochs)")
+    else:
+        say("Agreement", f"{summary['agreement']:.1f} % of the given labels (there are no test labels to measure accuracy with)")
+    wrong, n = summary["label_issues"], len(run.data.y)
+    realised = summary["noise_rate_realised"]
+    truth = f"; really wrong: {100 * realised:.1f} %" if realised is not None else ""
+    say("Labels", f"{wrong:,} of {n:,} look wrong ({100 * wrong / n:.1f} %{truth})")
+    say("Files", f"{path}/  labels.csv  curves.png  model.safetensors  metrics.jsonl  summary.json  config.json")
+    say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} INPUT.npz")
+
+
+def methods() -> None:
+    """Each method: what it does, then its fields."""
+    from sprl.methods import METHODS
+
+    for name, cls in METHODS.items():
+        console.print(Text.assemble((name, "bold"), "  ", (cls.__doc__ or "").strip().splitlines()[0]), soft_wrap=True)
+        docs = field_docs(cls)
+        for f in dataclasses.fields(cls):  # type: ignore[arg-type]
+            kind = str(f.type).replace("Literal", "").replace("'", "")
+            console.print(Text.assemble("  ", (f"{f.name}={f.default}", "cyan"), f"  ({kind})"), soft_wrap=True)
+            if f.name in docs:
+                console.print(Text(textwrap.fill(docs[f.name], 100, initial_indent="      ", subsequent_indent="      ")), soft_wrap=True)
+    console.print("\nSet a field with --set, for example: sprl train --set gamma_d=50 --set T1=10", markup=False)
+
+
+def field_docs(cls: type[Any]) -> dict[str, str]:
+    """The string literal below each field."""
+    import ast
+    import inspect
+
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+            docs[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
+    return docs
+
+
+def tuning(config: Config, trials: Iterator[Trial]) -> None:
+    """Each trial as it ends, then the command."""
+    began = time.perf_counter()
+    best = None
+    for trial in trials:
+        console.print(f"T1 {trial.T1:>3}  gamma_d {trial.gamma_d:>5g}  agreement with held-out labels {trial.agreement:5.2f} %", markup=False)
+        best = trial
+    assert best is not None
+    say("Best", f"T1 {best.T1}, gamma_d {best.gamma_d:g} (in {duration(time.perf_counter() - began)})")
