@@ -37,9 +37,7 @@ BatchSize = Annotated[int | None, typer.Option(metavar="B", help="Rows a step. D
 Rate = Annotated[float | None, typer.Option("--lr", metavar="LR", help="Learning rate of Adam. Default: 0.001.")]
 Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seeds label noise, first weights and batches, each on its own.")]
 NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the share of wrong labels, if you know it.")]
-Corrupt = Annotated[
-    str | None, typer.Option(metavar="KIND:RATE", help="Damages labels for an experiment: symmetric:0.5 or pair:0.4.")
-]
+Corrupt = Annotated[str | None, typer.Option(metavar="KIND:RATE", help="Damages labels for an experiment: symmetric:0.5 or pair:0.4.")]
 DataDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where DATA is looked for too.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, or auto: the GPU where there is one.")]
 
@@ -55,7 +53,7 @@ def train(
     lr: Rate = None,
     seed: Seed = 0,
     fields: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the method, such as T1=10 or gamma_d=50; repeatable.")
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the method, such as T1=10; repeatable.")
     ] = None,
     noise_rate: NoiseRate = None,
     corrupt: Corrupt = None,
@@ -162,6 +160,7 @@ def tune(
     """Search SPRL's T1 and gamma_d by cross-validation on the noisy labels, as the paper does; print the command to train with."""
     from sprl import show
     from sprl.config import Config
+    from sprl.run import prepare
     from sprl.tune import search
 
     corrupt = "symmetric:0.5" if data is None and labels is None and corrupt is None else corrupt
@@ -177,7 +176,8 @@ def tune(
         seed=seed,
         device=device,
     )
-    show.tuning(config, search(config, folds))
+    run = prepare(config)
+    show.tuning(run, search(run, folds), folds)
 
 
 def version(value: bool) -> None:
@@ -196,7 +196,7 @@ def options(
 def main() -> None:
     """Bad input gets one line and exit code 2; warnings one line each."""
 
-    def one_line(message: Any, category: Any, *rest: Any) -> None:
+    def one_line(message: Any, category: Any, *place: Any, **more: Any) -> None:
         if issubclass(category, SprlWarning):
             print(f"sprl: note: {message}", file=sys.stderr)
 

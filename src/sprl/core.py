@@ -5,6 +5,7 @@ Shapes, here and everywhere: N samples, B rows of a batch, M networks, C classes
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
@@ -25,7 +26,8 @@ class Clock(NamedTuple):
     T: int
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Batch:
     index: Tensor  # [B] which samples
     y: Tensor  # [B] their given labels
 

@@ -105,7 +105,7 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
             state.optimizer.zero_grad(set_to_none=True)
             step.loss.backward()
             state.optimizer.step()
-            record(memory, logits, *batch)
+            record(memory, logits, batch)
             chosen[index] = step.chosen.any(0)
             loss += step.loss.detach() * len(index)
         state.draws = draw_states(task.device)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from sprl.core import Memory
+from sprl.core import Batch, Memory
 from sprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ def new_record(n: int, num_classes: int, device: torch.device | None = None) -> 
 
 
 @torch.no_grad()
-def record(memory: Memory, logits: Tensor, index: Tensor, y: Tensor) -> None:
-    """Note the predictions of a batch: logits [M, B, C] of samples index [B] with given labels y [B]."""
+def record(memory: Memory, logits: Tensor, batch: Batch) -> None:
+    """Note the predictions of a batch from its logits [M, B, C]."""
     p = logits.float().softmax(-1).mean(0)
-    memory["previous"][index] = p
-    memory["likely"].index_add_(0, index, p.gather(1, y.unsqueeze(1)).squeeze(1))
-    memory["visits"].index_add_(0, index, torch.ones_like(p[:, 0]))
+    memory["previous"][batch.index] = p
+    memory["likely"].index_add_(0, batch.index, p.gather(1, batch.y.unsqueeze(1)).squeeze(1))
+    memory["visits"].index_add_(0, batch.index, torch.ones_like(p[:, 0]))
 
 
 class Recorder:
@@ -47,7 +47,7 @@ class Recorder:
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
         index = torch.as_tensor(index, device=logits.device)
-        record(self.memory, logits.unsqueeze(0), index, self.y[index])
+        record(self.memory, logits.unsqueeze(0), Batch(index, self.y[index]))
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, given_label, predicted_label` (cleanlab's words)."""
@@ -91,7 +91,7 @@ def is_label_issue(memory: Memory, y: Tensor) -> Tensor:
     return (predicted_label(memory, y) != y) & enough & (memory["visits"] > 0)
 
 
-def label_issues(memory: Memory, y: Tensor, classes: Sequence[Any] | None = None) -> pd.DataFrame:
+def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None) -> pd.DataFrame:
     import pandas as pd
 
     names = pd.Series(list(range(memory["previous"].shape[1]) if classes is None else classes))

@@ -52,7 +52,7 @@ class SPRLLoss(nn.Module):
         stacked, batch = logits.unsqueeze(0), Batch(index, self.y[index])
         loss = self.method.step(stacked, batch, self.memory).loss
         if self.training:
-            record(self.memory, stacked, *batch)
+            record(self.memory, stacked, batch)
         return loss
 
     def end_epoch(self, predict: Predict | None = None) -> None:

@@ -36,7 +36,7 @@ NOISES: dict[str, Callable[[float, int], Matrix]] = {"symmetric": symmetric, "pa
 
 
 def parse(spec: str) -> tuple[str, float]:
-    """"symmetric:0.5" -> ("symmetric", 0.5)."""
+    """ "symmetric:0.5" -> ("symmetric", 0.5)."""
     kind, colon, rate = spec.partition(":")
     try:
         number = float(rate if colon else kind)

@@ -113,29 +113,25 @@ def versions() -> dict[str, str]:
     return {"sprl": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
-def prepare(config: Config) -> Run:
-    """Read the data and check everything that can be checked before training."""
+def prepare(config: Config, data: Data | None = None) -> Run:
+    """Read the data, if none is given, and check everything that can be checked before training."""
     device = find_device(config.device)
-    data = read_data(config)
+    data = with_labels(load(config.data, config.data_dir) if data is None else data, config)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
     network, why = (config.network, "as asked") if config.network != "auto" else choose(data.shape, device)
-    config = replace(
-        config,
-        network=network,
-        epochs=default_epochs(data.shape, device) if config.epochs is None else config.epochs,
-        batch_size=default_batch_size(len(data.y)) if config.batch_size is None else config.batch_size,
-        lr=default_lr(network, data.shape) if config.lr is None else config.lr,
-    )
-    assert config.epochs is not None and config.batch_size is not None and config.lr is not None
-    check_training(config.epochs, config.batch_size, config.lr)
+    epochs = default_epochs(data.shape, device) if config.epochs is None else config.epochs
+    batch_size = default_batch_size(len(data.y)) if config.batch_size is None else config.batch_size
+    lr = default_lr(network, data.shape) if config.lr is None else config.lr
+    check_training(epochs, batch_size, lr)
+    config = replace(config, network=network, epochs=epochs, batch_size=batch_size, lr=lr)
     task = Task(
         x=data.x.to(device),
         y=torch.from_numpy(data.y).to(device),
         num_classes=num_classes,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        lr=config.lr,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
         seed=config.seed,
         augment=suited_to(data.shape),
     )
@@ -143,16 +139,15 @@ def prepare(config: Config) -> Run:
     return Run(config, data, task, start(task, method, network), why)
 
 
-def read_data(config: Config) -> Data:
+def with_labels(data: Data, config: Config) -> Data:
     """The data with the labels to train on: its own, others, or damaged ones."""
-    data = load(config.data, config.data_dir)
+    if config.labels is not None and config.corrupt is not None:
+        raise InputError("--labels gives the labels to train on, --corrupt makes others: use one of them")
     if config.labels is not None:
-        data = data.with_labels(relabel(data, Path(config.labels)), data.clean)
+        return replace(data, y=relabel(data, Path(config.labels)))
     if config.corrupt is not None:
         clean = data.y if data.clean is None else data.clean
-        if config.labels is not None:
-            raise InputError("--labels gives the labels to train on, --corrupt makes others: use one of them")
-        data = data.with_labels(corrupt(clean, config.corrupt, len(data.classes), config.seed), clean)
+        return replace(data, y=corrupt(clean, config.corrupt, len(data.classes), config.seed), clean=clean)
     return data
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from sprl.config import Config
     from sprl.run import Row, Run
     from sprl.tune import Trial
 
@@ -44,11 +42,13 @@ def plan(run: Run, demonstration: bool) -> None:
         say("Labels", f"from {config.labels}" if config.labels else "as they are")
     parameters = sum(p.numel() for p in run.state.networks.parameters())
     say("Network", f"{config.network} ({run.why}), {parameters:,} parameters")
-    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, seed {config.seed}; augmentation: {run.task.augment}")
+    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, seed {config.seed}")
+    say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected()
     say("Time", f"about {duration(seconds)} on {device}")
     if seconds > HOUR and device.type == "cpu":
-        hint = "--network cnn" if config.network.split(":")[0] in ("resnet18", "convnet") else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
+        large = config.network.split(":")[0] in ("resnet18", "convnet")
+        hint = "--network cnn" if large else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
         say("", f"too long? {hint}, or --device cuda on a machine with a GPU")
 
 
@@ -127,12 +127,22 @@ def field_docs(cls: type[Any]) -> dict[str, str]:
     return docs
 
 
-def tuning(config: Config, trials: Iterator[Trial]) -> None:
-    """Each trial as it ends, then the command."""
-    began = time.perf_counter()
-    best = None
-    for trial in trials:
-        console.print(f"T1 {trial.T1:>3}  gamma_d {trial.gamma_d:>5g}  agreement with held-out labels {trial.agreement:5.2f} %", markup=False)
-        best = trial
-    assert best is not None
-    say("Best", f"T1 {best.T1}, gamma_d {best.gamma_d:g} (in {duration(time.perf_counter() - began)})")
+def tuning(run: Run, trials: Iterator[Trial], folds: int) -> None:
+    """Each trial as it ends, then the command to train with."""
+    from sprl.tune import GAMMAS
+
+    runs = f"{folds} folds x {len(GAMMAS)} values of gamma_d, {run.task.epochs} epochs each"
+    say("Tuning", f"T1 and gamma_d of sprl on {run.data.name}: {runs}")
+    say("Time", f"about {duration(run.seconds_expected() * folds * (len(GAMMAS) + 0.25))} on {run.task.device}")
+    done = list[Any]()
+    with console.status("warming up to find T1"):
+        for trial in trials:
+            done.append(trial)
+            line = f"T1 {trial.T1:>3}  gamma_d {trial.gamma_d:>4g}  held-out labels predicted {trial.agreement:5.2f} %"
+            console.print(line, markup=False)
+    best = max(done, key=lambda trial: trial.agreement)
+    asked = [run.config.data]
+    for option in ("labels", "data_dir", "corrupt", "epochs", "batch_size", "network", "seed"):
+        value = getattr(run.config, option)
+        asked += [f"--{option.replace('_', '-')}", str(value)] if value is not None else []
+    say("Next", f"sprl train {shlex.join(asked)} --set T1={best.T1} --set gamma_d={best.gamma_d:g}")

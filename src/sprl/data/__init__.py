@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,8 @@ class Preprocess:
                 raise InputError(f"the model was trained on uint8 pictures, these are {rows.dtype}: give pixels from 0 to 255 as uint8")
             return torch.from_numpy(np.ascontiguousarray(rows))
         sides = (1, -1) + (1,) * (rows.ndim - 2)
-        mean, deviation = np.reshape(self.mean, sides), np.reshape(self.deviation, sides)
-        return torch.from_numpy(((finite(rows) - mean) / deviation).astype(np.float32))
+        mean, deviation = np.array(self.mean), np.array(self.deviation)
+        return torch.from_numpy(((finite(rows) - mean.reshape(sides)) / deviation.reshape(sides)).astype(np.float32))
 
 
 def channels_first(x: Array) -> Array:
@@ -90,9 +90,6 @@ class Data:
     x_test: torch.Tensor | None = None
     y_test: Array | None = None
     clean: Array | None = None  # [N] true labels, where the harness knows them; no method sees them
-
-    def with_labels(self, y: Array, clean: Array | None) -> Data:
-        return replace(self, y=y, clean=clean)
 
     @property
     def shape(self) -> tuple[int, ...]:

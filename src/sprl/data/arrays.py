@@ -2,6 +2,7 @@
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def load(path: Path) -> Data:
         raise InputError(f"{path} holds no rows")
     number, classes = encode(y)
     preprocess = Preprocess.fit(x)
-    test = {}
+    test: dict[str, Any] = {}
     if "x_test" in arrays or "y_test" in arrays:
         test = read_test(path, arrays, classes, preprocess)
     return Data(
@@ -61,7 +62,7 @@ def load(path: Path) -> Data:
     )
 
 
-def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: Preprocess) -> dict[str, Array]:
+def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: Preprocess) -> dict[str, Any]:
     if not {"x_test", "y_test"} <= arrays.keys():
         raise InputError(f"{path} holds only one of x_test and y_test: give both or neither")
     x, y = arrays["x_test"], arrays["y_test"]

@@ -4,6 +4,8 @@ from sprl.core import Method
 from sprl.methods.sprl import SPRL
 from sprl.methods.standard import Standard
 
+__all__ = ["METHODS", "SPRL", "Standard"]
+
 METHODS: dict[str, type[Method]] = {
     "sprl": SPRL,
     "standard": Standard,

@@ -23,8 +23,9 @@ class SPRL:
 
     T1: int | Literal["auto"] = "auto"
     """Warm-up epochs. "auto": the first epoch within one standard error of the best accuracy on a held-out noisy tenth."""
-    gamma_d: float = 10.0
-    """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n))."""
+    gamma_d: float | Literal["auto"] = "auto"
+    """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto", ours: 10, and T/6 in schedules under 60 epochs,
+    which strong resistance would freeze before they have learned anything. The paper's recipes set it by noise and network (1 to 300)."""
     K: int = 10
     """Number of subsets in which the curriculum grows (Eq. 6)."""
     noise_rate: float | None = None
@@ -58,7 +59,7 @@ class SPRL:
     def init(self, y: Tensor, num_classes: int, epochs: int) -> Memory:
         if self.T1 != "auto" and not 1 <= self.T1 < epochs:
             raise InputError(f"T1 is {self.T1} but must be at least 1 and less than the {epochs} epochs; lower T1 or raise the epochs")
-        if self.gamma_d < 0:
+        if self.gamma_d != "auto" and self.gamma_d < 0:
             raise InputError(f"gamma_d is {self.gamma_d} but must not be negative")
         if self.K < 1:
             raise InputError(f"K is {self.K} but must be at least 1")
@@ -102,13 +103,15 @@ class SPRL:
 
     def _curriculum(self, confident: int, n: int, t: int, T: int, T1: int) -> tuple[int, float]:
         """delta(t - 1) and gamma(t)."""
+        gamma_d = min(10.0, T / 6) if self.gamma_d == "auto" else self.gamma_d
+        if self.noise_rate is not None:
+            confident = schedules.start_size_known(self.noise_rate, n)
         if self.growth == "released":
-            count = confident if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
-            tenths = min(10 * count // n + 1, 5)
+            tenths = min(10 * confident // n + 1, 5)
             size = schedules.curriculum_size_released(t - 1, n=n, tenths=tenths, T=T, T1=T1)
-            return size, self.gamma_d * (10 - tenths) * schedules.resistance_ramp((t - 1 - T1) / (T - T1))
-        m = schedules.start_size(confident, n) if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
-        gamma_max = schedules.largest_resistance(self.gamma_d, m=m, n=n)
+            return size, gamma_d * (10 - tenths) * schedules.resistance_ramp((t - 1 - T1) / (T - T1))
+        m = schedules.start_size(confident, n)
+        gamma_max = schedules.largest_resistance(gamma_d, m=m, n=n)
         size = schedules.curriculum_size(t - 1, n=n, m=m, T=T, T1=T1, K=self.K)
         return size, schedules.resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1)
 

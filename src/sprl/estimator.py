@@ -1,0 +1,193 @@
+"""NoisyLabelClassifier: the same training behind scikit-learn's contract."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch.utils.data import Dataset
+
+from sprl.config import check_training, default_batch_size, default_epochs, default_lr, find_device, make_method
+from sprl.core import Method
+from sprl.data import Array, Preprocess, channels_first, check_learnable, encode
+from sprl.data.augment import suited_to
+from sprl.engine import State, Task, predict, start
+from sprl.errors import InputError, SprlWarning
+from sprl.labels import label_issues
+from sprl.networks import Factory, choose
+from sprl.training import train
+
+
+class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for labels that may be wrong.
+
+    X: features (N, D), standardised inside; pictures (N, H, W) or (N, H, W, C); or a torch `Dataset` of (x, label). y: any hashable labels.
+
+    Parameters
+    ----------
+    method : "sprl", "standard", or a method such as SPRL(gamma_d=50)
+    network : "auto", a name ("resnet18", "convnet", "cnn", "mlp"), an nn.Module (copied) or a factory (shape, num_classes) -> Module
+    epochs, batch_size, lr : None for what suits the data
+    noise_rate : share of wrong labels, if known
+    optimizer : a torch optimizer or a function (parameters, lr=...) of that kind; None for Adam
+    augment : "auto", None, or a function on a batch of pictures [B, C, H, W]
+    random_state, device : as usual; device "auto" takes the GPU where there is one
+    verbose : print a line an epoch
+
+    After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `T1_`, and `label_issues()`.
+    """
+
+    def __init__(
+        self,
+        method: str | Method = "sprl",
+        network: str | torch.nn.Module | Factory = "auto",
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        noise_rate: float | None = None,
+        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+        augment: str | Callable[[torch.Tensor], torch.Tensor] | None = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.network = network
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.noise_rate = noise_rate
+        self.optimizer = optimizer
+        self.augment = augment
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> NoisyLabelClassifier:
+        """Train. Ctrl-C ends it early and keeps what was learned."""
+        if isinstance(X, Dataset):
+            X, y = read_dataset(X, y)
+        if y is None:
+            raise InputError("This estimator requires y to be passed, but the target y is None: fit(X, y)")
+        x = self._rows(X, reset=True)
+        number, self.classes_ = encode(self._labels(y))
+        if len(number) != len(x):
+            raise InputError(f"X has {len(x)} rows but y has {len(number)} labels")
+        check_learnable(number, len(self.classes_))
+        self.preprocess_ = Preprocess.fit(x)
+        task, state = self._start(self.preprocess_(x), number)
+
+        history: list[dict[str, Any]] = []
+        try:
+            for epoch in train(task, state):
+                row = {"epoch": epoch.t, "loss": epoch.loss, "chosen": epoch.chosen.float().mean().item(), **epoch.facts}
+                history[epoch.t - 1 :] = [row]
+                if self.verbose:
+                    print(f"epoch {epoch.t}/{task.epochs}  loss {epoch.loss:.3f}  chosen {100 * row['chosen']:.0f} %", file=sys.stderr)
+        except KeyboardInterrupt:
+            if not history:
+                raise
+            warnings.warn(f"stopped after epoch {len(history)} of {task.epochs}; what was learned is kept", SprlWarning, stacklevel=2)
+        self.history_ = history
+        self.T1_ = getattr(state.method, "T1", None)
+        self.networks_ = state.networks.eval()
+        self._issues = label_issues(state.memory, task.y, self.classes_)
+        self.noise_rate_ = float(self._issues["is_label_issue"].mean())
+        return self
+
+    def _start(self, x: torch.Tensor, number: Array) -> tuple[Task, State]:
+        device = find_device(self.device)
+        shape = tuple(x.shape[1:])
+        network = choose(shape, device)[0] if isinstance(self.network, str) and self.network == "auto" else self.network
+        name = network if isinstance(network, str) else ""
+        epochs = default_epochs(shape, device) if self.epochs is None else self.epochs
+        batch_size = default_batch_size(len(number)) if self.batch_size is None else self.batch_size
+        lr = default_lr(name, shape) if self.lr is None else self.lr
+        check_training(epochs, batch_size, lr)
+        augment = suited_to(shape) if isinstance(self.augment, str) else self.augment
+        task = Task(
+            x=x.to(device),
+            y=torch.from_numpy(number).to(device),
+            num_classes=len(self.classes_),
+            epochs=epochs,
+            batch_size=batch_size,
+            lr=lr,
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            augment=augment or (lambda x: x),
+            optimizer=self.optimizer or torch.optim.Adam,
+        )
+        method = make_method(self.method, {}, self.noise_rate) if isinstance(self.method, str) else self.method
+        return task, start(task, method, network)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities [N, C], columns as in `classes_`."""
+        check_is_fitted(self)
+        if isinstance(X, Dataset):
+            X = read_dataset(X, ())[0]
+        x = self.preprocess_(self._rows(X, reset=False))
+        device = next((p.device for p in self.networks_.parameters()), x.device)
+        return predict(self.networks_, x.to(device)).double().cpu().numpy()
+
+    def predict(self, X: Any) -> Array:
+        """The most likely class of each row, one of `classes_`."""
+        p = self.predict_proba(X)
+        return self.classes_[p.argmax(1)]
+
+    def label_issues(self) -> pd.DataFrame:
+        """A row for each training row: `is_label_issue, label_quality, given_label, predicted_label`."""
+        check_is_fitted(self)
+        return self._issues.copy()
+
+    def _rows(self, X: Any, reset: bool) -> Array:
+        dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) else 2
+        if dimensions in (3, 4):
+            x = np.asarray(X)
+            if reset:
+                self.n_features_in_ = int(np.prod(channels_first(x).shape[1:]))
+            return x
+        return validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
+
+    def _labels(self, y: Any) -> Any:
+        """y as a list or a 1-D array; scikit-learn's checks where scikit-learn knows the type."""
+        if isinstance(y, (list, tuple)) and any(isinstance(v, tuple) for v in y):
+            return list(y)
+        y = column_or_1d(y, warn=True)
+        if y.dtype != object:
+            check_classification_targets(y)
+            if y.dtype.kind == "f" and not np.isfinite(y).all():
+                raise InputError("y holds NaN or inf: every row needs a label")
+        return y
+
+
+def read_dataset(dataset: Dataset[Any], y: Any) -> tuple[Array, Any]:
+    """All rows of a map-style dataset, read once; its labels where y is None. Pictures [C, H, W] of tensors become [H, W, C]."""
+    items = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
+    if not items:
+        raise InputError("the dataset is empty")
+    pairs = isinstance(items[0], (tuple, list))
+    rows = [np.asarray(item[0] if pairs else item) for item in items]
+    if len({row.shape for row in rows}) > 1:
+        raise InputError("the rows of the dataset differ in shape: resize them to one")
+    x = np.stack(rows)
+    if x.ndim == 4 and isinstance(items[0][0] if pairs else items[0], torch.Tensor):
+        x = x.transpose(0, 2, 3, 1)
+    if y is None:
+        if not pairs:
+            raise InputError("the dataset gives no labels: its items must be (x, label), or pass y")
+        y = [item[1].item() if isinstance(item[1], (torch.Tensor, np.generic)) else item[1] for item in items]
+    return x, y

@@ -1,0 +1,67 @@
+"""Search for SPRL's T1 and gamma_d by cross-validation on the noisy labels, as the paper does (section V.A)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sprl.engine import Task, predict, start
+from sprl.errors import InputError
+from sprl.methods import SPRL, Standard
+from sprl.run import Run
+from sprl.seeds import stream_seed
+from sprl.training import first_as_good, longest_warmup, train
+
+GAMMAS = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)
+
+
+class Trial(NamedTuple):
+    """What a pair of T1 and gamma_d reached: percent of held-out noisy labels predicted, mean of the last ten epochs and all folds."""
+
+    T1: int
+    gamma_d: float
+    agreement: float
+
+
+def search(run: Run, folds: int = 5, gammas: tuple[float, ...] = GAMMAS) -> Iterator[Trial]:
+    """A trial for each gamma_d, all with the T1 that plain training's held-out accuracy names. The best has the largest agreement.
+
+    Costs `folds` warm-ups and folds x len(gammas) trainings.
+    """
+    task = run.task
+    if len(task.y) < 2 * folds:
+        raise InputError(f"{len(task.y)} samples are too few for {folds} folds")
+    if task.epochs < 2:
+        raise InputError("tuning needs at least 2 epochs")
+    parts = split(task, folds)
+    longest = longest_warmup(task.epochs)
+    warmups = [held_out_accuracy(run, held, Standard(), longest) for held in parts]
+    means = [sum(epoch) / folds for epoch in zip(*warmups, strict=True)]
+    T1 = first_as_good(means, len(task.y))
+    for gamma_d in gammas:
+        last = [held_out_accuracy(run, held, SPRL(T1=T1, gamma_d=gamma_d), task.epochs)[-10:] for held in parts]
+        yield Trial(T1, gamma_d, 100 * sum(sum(fold) / len(fold) for fold in last) / folds)
+
+
+def split(task: Task, folds: int) -> tuple[Tensor, ...]:
+    """The rows in `folds` parts at random, each with its share of every given class."""
+    draw = torch.randperm(len(task.y), generator=torch.Generator().manual_seed(stream_seed(task.seed, "holdout")))
+    by_class = draw[torch.argsort(task.y.cpu()[draw], stable=True)].to(task.device)
+    return tuple(by_class[k::folds] for k in range(folds))
+
+
+def held_out_accuracy(run: Run, held: Tensor, method: SPRL | Standard, epochs: int) -> list[float]:
+    """Train without the rows `held`; after each epoch, the share of their given labels predicted."""
+    rest = torch.ones(len(run.task.y), dtype=torch.bool, device=run.task.device)
+    rest[held] = False
+    task = replace(run.task, x=run.task.x[rest], y=run.task.y[rest])
+    x, y = run.task.x[held], run.task.y[held]
+    state = start(task, method, run.config.network)
+    accuracies: list[float] = []
+    for epoch in train(task, state):
+        accuracies.append((predict(state.networks, x).argmax(1) == y).float().mean().item())
+        if epoch.t == epochs:
+            break
+    return accuracies
