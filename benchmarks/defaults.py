@@ -25,7 +25,7 @@ def sgd(run: Run) -> Run:
 
 
 def one(part: str, method: str, noise: str | None, epochs: int, seed: int) -> Record:
-    config = Config(method=method, corrupt=noise, epochs=epochs, seed=seed)
+    config = Config(method=method, corrupt=noise, epochs=epochs, seed=seed, device="cpu")
     if part == "tail":
         record = measure(config, tail())
     elif part == "sgd":

@@ -1,0 +1,85 @@
+"""Augmentation of whole batches against one picture at a time."""
+
+import pytest
+import torch
+
+from sprl.data.augment import Augment, flip, suited_to, translate
+
+
+def shifted(picture, down, right):
+    """One picture [C, H, W] moved pixel by pixel, zeros where nothing moved in."""
+    out = torch.zeros_like(picture)
+    _, height, width = picture.shape
+    for row in range(height):
+        for column in range(width):
+            if 0 <= row - down < height and 0 <= column - right < width:
+                out[:, row, column] = picture[:, row - down, column - right]
+    return out
+
+
+@pytest.mark.parametrize(("channels", "height", "width", "most"), [(3, 8, 8, 4), (1, 5, 7, 2), (2, 6, 4, 1)])
+def test_translate_is_one_shift_a_picture(channels, height, width, most):
+    torch.manual_seed(0)
+    x = torch.rand(20, channels, height, width) + 1
+    before = x.clone()
+    torch.manual_seed(1)
+    moved = translate(x, most)
+    torch.manual_seed(1)
+    down, right = torch.randint(-most, most + 1, (2, 20, 1)).squeeze(2).tolist()
+    assert torch.equal(moved, torch.stack([shifted(*args) for args in zip(x, down, right, strict=True)]))
+    assert torch.equal(x, before)
+
+
+def test_every_shift_occurs_and_none_beyond():
+    torch.manual_seed(0)
+    x = torch.zeros(2000, 1, 9, 9)
+    x[:, :, 4, 4] = 1
+    places = translate(x, 2).nonzero()[:, 2:]
+    assert {tuple(place) for place in places.tolist()} == {(row, column) for row in range(2, 7) for column in range(2, 7)}
+
+
+def test_what_moves_in_is_zero():
+    torch.manual_seed(0)
+    sums = translate(torch.ones(500, 1, 4, 4), 3).sum((1, 2, 3))
+    assert set(sums.tolist()) == {float(rows * columns) for rows in (1, 2, 3, 4) for columns in (1, 2, 3, 4)}
+
+
+def test_flip_mirrors_about_half_left_to_right():
+    torch.manual_seed(0)
+    x = torch.rand(1000, 3, 4, 5)
+    out = flip(x)
+    mirrored = (out == x.flip(3)).flatten(1).all(1)
+    assert torch.equal(out[~mirrored], x[~mirrored])
+    assert 400 < int(mirrored.sum()) < 600
+
+
+def test_the_default_generator_decides_alone():
+    x = torch.rand(50, 3, 8, 8)
+    augment = Augment(shift=2, mirror=True)
+    torch.manual_seed(5)
+    first = augment(x)
+    second = augment(x)
+    torch.manual_seed(5)
+    assert torch.equal(augment(x), first)
+    assert not torch.equal(first, second)
+
+
+def test_no_augmentation_returns_the_batch_itself():
+    x = torch.rand(2, 1, 4, 4)
+    assert Augment()(x) is x
+
+
+@pytest.mark.parametrize(
+    ("shape", "augment", "words"),
+    [
+        ((3, 32, 32), Augment(4, True), "translation by up to 4 pixels and horizontal flip"),
+        ((3, 64, 96), Augment(8, True), "translation by up to 8 pixels and horizontal flip"),
+        ((1, 28, 28), Augment(2, False), "translation by up to 2 pixels"),
+        ((1, 8, 8), Augment(0, False), "none"),
+        ((3, 8, 8), Augment(0, False), "none"),
+        ((30,), Augment(0, False), "none"),
+    ],
+)
+def test_what_suits_which_shape(shape, augment, words):
+    assert suited_to(shape) == augment
+    assert str(suited_to(shape)) == words

@@ -1,0 +1,159 @@
+"""The schedules against hand-computed values and against Eq. 6 and 11 in exact fractions."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sprl import schedules
+
+quick = settings(deadline=None, max_examples=200)
+
+
+@st.composite
+def plans(draw):
+    """Arguments of curriculum_size but for t, with m as start_size gives it."""
+    n, T = draw(st.integers(1, 3000)), draw(st.integers(2, 300))
+    m = schedules.start_size(draw(st.integers(0, n)), n)
+    return {"n": n, "m": m, "T": T, "T1": draw(st.integers(1, T - 1)), "K": draw(st.integers(1, 30))}
+
+
+def equation_6(t, n, m, T, T1, K):
+    """Eq. 6 as it is written."""
+    if t <= T1:
+        return n
+    every = max(1, math.floor(Fraction(T - T1) / (K - Fraction(m * K, n) + 1)))
+    return min(m + math.floor(Fraction(t - T1, every)) * math.floor(Fraction(n, K)), n)
+
+
+def first_epoch_with_all(size, n, T1, T):
+    return next(t for t in range(T1 + 1, T + 1) if size(t) == n)
+
+
+@given(plans())
+@quick
+def test_curriculum_size_is_equation_6(plan):
+    epochs = range(1, plan["T"] + 1)
+    assert [schedules.curriculum_size(t, **plan) for t in epochs] == [equation_6(t, **plan) for t in epochs]
+
+
+@given(plans())
+@quick
+def test_curriculum_only_grows_after_warmup_and_never_beyond_n(plan):
+    sizes = [schedules.curriculum_size(t, **plan) for t in range(plan["T1"] + 1, plan["T"] + 1)]
+    assert sizes == sorted(sizes)
+    assert plan["m"] <= sizes[0]
+    assert sizes[-1] <= plan["n"]
+
+
+@pytest.mark.parametrize(
+    ("m", "sizes"),
+    [
+        # a step of n/K = 5000 every 180/6 = 30 epochs
+        (25_000, {1: 50_000, 20: 50_000, 21: 25_000, 49: 25_000, 50: 30_000, 169: 45_000, 170: 50_000, 200: 50_000}),
+        # every 180/10 = 18 epochs
+        (5_000, {20: 50_000, 21: 5_000, 37: 5_000, 38: 10_000, 181: 45_000, 182: 50_000, 200: 50_000}),
+    ],
+    ids=["m = n/2", "m = n/10"],
+)
+def test_curriculum_size_by_hand(m, sizes):
+    assert {t: schedules.curriculum_size(t, n=50_000, m=m, T=200, T1=20) for t in sizes} == sizes
+
+
+@pytest.mark.parametrize(("m", "epoch"), [(25_000, 170), (8_000, 191)])
+def test_epoch_at_which_equation_6_holds_all_samples(m, epoch):
+    def size(t):
+        return schedules.curriculum_size(t, n=50_000, m=m, T=200, T1=20)
+
+    assert first_epoch_with_all(size, 50_000, 20, 200) == epoch
+
+
+def test_where_K_does_not_divide_n_the_steps_are_rounded_down():
+    # 180 / (11 - 10/19) = 17.2, so ten steps of floor(19/10) = 1: eight samples never enter
+    sizes = {t: schedules.curriculum_size(t, n=19, m=1, T=200, T1=20) for t in (21, 36, 37, 200)}
+    assert sizes == {21: 1, 36: 1, 37: 2, 200: 11}
+
+
+def test_short_schedules_grow_every_epoch():
+    # floor(4/10) = 0 would divide by zero
+    assert [schedules.curriculum_size(t, n=100, m=10, T=5, T1=1) for t in range(1, 6)] == [100, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize(("tenths", "epoch"), [(2, 164), (5, 170)])
+def test_released_growth_holds_all_samples_early(tenths, epoch):
+    def size(t):
+        return schedules.curriculum_size_released(t, n=50_000, tenths=tenths, T=200, T1=20)
+
+    assert (size(20), size(21)) == (50_000, 5_000 * tenths)
+    assert first_epoch_with_all(size, 50_000, 20, 200) == epoch
+
+
+@given(st.integers(1, 3000), st.integers(1, 5), st.integers(2, 300), st.data())
+@quick
+def test_released_growth_steps_through_tenths(n, tenths, T, data):
+    T1 = data.draw(st.integers(1, T - 1))
+    sizes = [schedules.curriculum_size_released(t, n=n, tenths=tenths, T=T, T1=T1) for t in range(T1 + 1, T + 1)]
+    assert sizes == sorted(sizes)
+    assert set(sizes) <= {n * k // 10 for k in range(tenths, 11)}
+
+
+@given(st.floats(0.01, 1e4), st.integers(2, 300), st.data())
+@quick
+def test_resistance_weight_rises_from_zero_to_its_largest(gamma_max, T, data):
+    T1 = data.draw(st.integers(1, T - 1))
+    weights = [schedules.resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1) for t in range(T1, T + 1)]
+    assert weights[0] == 0
+    assert weights[-1] == gamma_max
+    assert all(a < b for a, b in itertools.pairwise(weights))
+
+
+def test_resistance_weight_by_hand():
+    # halfway, mu = 1/2: e^(-5/4)
+    assert schedules.resistance_weight(110, gamma_max=80.0, T=200, T1=20) == pytest.approx(80 * math.exp(-1.25))
+
+
+@pytest.mark.parametrize("n", [10, 30, 1000, 50_000])
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+def test_largest_resistance_is_exact_at_whole_tenths(n, k):
+    m = k * n // 10
+    assert schedules.largest_resistance(7.0, m=m, n=n) == 7.0 * (10 - k)
+    assert schedules.largest_resistance(7.0, m=m + 1, n=n) == 7.0 * (9 - k)
+
+
+@given(st.integers(1, 10**6), st.data())
+@quick
+def test_largest_resistance_is_the_ceiling(n, data):
+    m = data.draw(st.integers(1, n))
+    assert schedules.largest_resistance(1.0, m=m, n=n) == 10 - math.ceil(Fraction(10 * m, n))
+
+
+@pytest.mark.parametrize(
+    ("confident", "n", "m"),
+    [(0, 100, 10), (10, 100, 10), (11, 100, 11), (50, 100, 50), (51, 100, 50), (100, 100, 50), (0, 5, 1), (5, 5, 2), (1, 1, 1)],
+)
+def test_start_size_is_clamped(confident, n, m):
+    assert schedules.start_size(confident, n) == m
+
+
+@pytest.mark.parametrize(("noise_rate", "m"), [(0.5, 325), (0.2, 500), (0.0, 500), (0.8, 130), (0.9, 100)])
+def test_start_size_from_a_known_noise_rate(noise_rate, m):
+    assert abs(schedules.start_size_known(noise_rate, 1000) - m) <= 1  # 0.65 (1 - rate) n may round either way
+
+
+def test_learning_rate_and_beta1_change_after_two_fifths():
+    lr = {t: schedules.learning_rate(t, lr=1e-3, T=200) for t in (1, 80, 81, 82, 200)}
+    assert lr == pytest.approx({1: 1e-3, 80: 1e-3, 81: 1e-3, 82: 1e-3 * 119 / 120, 200: 1e-3 / 120})
+    assert [schedules.adam_beta1(t, T=200) for t in (1, 80, 81, 200)] == [0.9, 0.9, 0.1, 0.1]
+
+
+@given(st.integers(1, 300))
+@quick
+def test_learning_rate_is_constant_then_falls_in_equal_steps(T):
+    D = math.floor(Fraction(2, 5) * T)
+    rates = [schedules.learning_rate(t, lr=1.0, T=T) for t in range(1, T + 1)]
+    assert rates[: D + 1] == [1.0] * (D + 1)
+    assert rates[D:] == pytest.approx([1 - i / (T - D) for i in range(T - D)])
+    assert rates[-1] == pytest.approx(1 / (T - D))
