@@ -1,6 +1,6 @@
 """SPRL with nothing told against Standard, on digits, seeds 0-4: the numbers in the README.
 
-    python benchmarks/defaults.py [OUT.json]
+python benchmarks/defaults.py [OUT.json]
 """
 
 import sys
@@ -58,12 +58,16 @@ def main() -> None:
         )
     print("\nshort schedules: Standard / SPRL, mean of the last ten epochs (last epoch in brackets is in the record)")
     for T in (3, 5, 10):
-        cells = [f"{mean(pick('short', 'standard', n, T), 'last10'):.2f} / {mean(pick('short', 'sprl', n, T), 'last10'):.2f}" for n in NOISES]
+        cells = [
+            f"{mean(pick('short', 'standard', n, T), 'last10'):.2f} / {mean(pick('short', 'sprl', n, T), 'last10'):.2f}" for n in NOISES
+        ]
         print(f"{T:>3} epochs  " + "   ".join(f"{n or 'as they are'} {c}" for n, c in zip(NOISES, cells, strict=True)))
     standard, sprl = pick("tail", "standard", "symmetric:0.2"), pick("tail", "sprl", "symmetric:0.2")
     rare, overall = mean(sprl, "flagged_right_rare"), mean(sprl, "flagged_right")
     print(f"\n10:1 tail, symmetric:0.2: balanced accuracy {mean(standard, 'balanced'):.2f} / {mean(sprl, 'balanced'):.2f}")
-    print(f"right labels flagged: {100 * overall:.2f} % of all, {100 * rare:.2f} % of the rarest three classes ({rare / overall:.2f} times)")
+    print(
+        f"right labels flagged: {100 * overall:.2f} % of all, {100 * rare:.2f} % of the rarest three classes ({rare / overall:.2f} times)"
+    )
     for noise in NOISES:
         print(f"SGD, normalised loss, {noise or 'as they are'}: {mean(pick('sgd', 'sprl', noise), 'last10'):.2f}")
     save(Path(sys.argv[1] if len(sys.argv) > 1 else "results/digits-defaults.json"), records=records)

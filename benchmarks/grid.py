@@ -1,6 +1,6 @@
 """T1="auto" and the default gamma_d against every pair of a grid, and against `sprl tune`, on digits, seeds 0-4.
 
-    python benchmarks/grid.py [OUT.json]
+python benchmarks/grid.py [OUT.json]
 """
 
 import sys
@@ -23,7 +23,13 @@ def one(what: str, noise: str, seed: int, fields: dict[str, object]) -> Record:
     if what == "tuned":
         best = max(search(prepare(Config(corrupt=noise, seed=seed, device="cpu"))), key=lambda trial: trial.agreement)
         fields = {"T1": best.T1, "gamma_d": best.gamma_d}
-    return {"what": what, "noise": noise, "seed": seed, "fields": fields, **measure(Config(corrupt=noise, seed=seed, fields=fields, device="cpu"))}
+    return {
+        "what": what,
+        "noise": noise,
+        "seed": seed,
+        "fields": fields,
+        **measure(Config(corrupt=noise, seed=seed, fields=fields, device="cpu")),
+    }
 
 
 def main() -> None:
@@ -34,9 +40,7 @@ def main() -> None:
     records = over_cores(one, jobs)
     for noise in NOISES:
         here = [r for r in records if r["noise"] == noise]
-        means = {
-            tuple(pair.values()): mean([r for r in here if r["what"] == "grid" and r["fields"] == pair], "last10") for pair in pairs
-        }
+        means = {tuple(pair.values()): mean([r for r in here if r["what"] == "grid" and r["fields"] == pair], "last10") for pair in pairs}
         best = max(means, key=lambda pair: means[pair])
         auto, tuned = (mean([r for r in here if r["what"] == what], "last10") for what in ("auto", "tuned"))
         print(f"\n{noise}: auto {auto:.2f}, tuned {tuned:.2f}, best of the grid {means[best]:.2f} (T1, gamma_d, limit = {best})")

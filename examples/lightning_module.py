@@ -3,6 +3,7 @@
 import logging
 import tempfile
 import warnings
+from functools import partial
 
 import lightning
 import torch
@@ -35,24 +36,26 @@ class Classifier(lightning.LightningModule):
 
 def main() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)  # tips, and which devices there are
-    warnings.filterwarnings("ignore", module="lightning")  # PyTorch's old names in its own code
+    warnings.filterwarnings("ignore", module="lightning")  # old PyTorch names in its own code
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = partial(lightning.Trainer, accelerator="cpu", **quiet)
     lightning.seed_everything(0, verbose=False)
 
     x, x_test, clean, y_test = map(torch.tensor, train_test_split(*load_digits(return_X_y=True), test_size=450, random_state=0))
-    y = torch.tensor(sprl.corrupt(clean.numpy(), "symmetric:0.5", num_classes=10, seed=0))
+    y = torch.tensor(sprl.corrupt(clean.numpy(), "symmetric:0.5", num_classes=10, seed=0))  # from here on `clean` only scores
     loader = DataLoader(TensorDataset(x.float() / 16, torch.arange(len(x))), batch_size=128, shuffle=True)
 
     plain = Classifier(sprl.SPRLLoss(y, 10, EPOCHS + 1, T1=EPOCHS))  # a warm-up to the end is plain cross-entropy
-    lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", **quiet).fit(plain, loader)
+    trainer(max_epochs=EPOCHS).fit(plain, loader)
 
     with tempfile.TemporaryDirectory() as folder:
-        first = lightning.Trainer(max_epochs=EPOCHS // 2, accelerator="cpu", **quiet)
+        first = trainer(max_epochs=EPOCHS // 2)
         first.fit(Classifier(sprl.SPRLLoss(y, 10, EPOCHS)), loader)
         first.save_checkpoint(f"{folder}/half.ckpt")
         robust = Classifier(sprl.SPRLLoss(y, 10, EPOCHS))
-        lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", **quiet).fit(robust, loader, ckpt_path=f"{folder}/half.ckpt")
+        trainer(max_epochs=EPOCHS).fit(robust, loader, ckpt_path=f"{folder}/half.ckpt")
 
+    print(f"epochs that the loss remembers: {robust.loss.clock.t - 1}")
     for name, model in (("cross-entropy", plain), ("SPRLLoss", robust)):
         right = model.network(x_test.float() / 16).argmax(1) == y_test
         print(f"test accuracy with {name}: {right.float().mean():.1%}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-import typing
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -11,6 +9,7 @@ import torch
 
 from sprl.core import Method
 from sprl.errors import InputError, pick
+from sprl.fields import read_fields
 from sprl.methods import METHODS
 
 
@@ -37,35 +36,12 @@ class Config:
 
 
 def make_method(name: str, values: dict[str, Any], noise_rate: float | None = None) -> Method:
-    """The method `name` with its fields checked; text is read as the field's type. `noise_rate` goes to the methods that know it."""
+    """The method `name` with its fields, which may be text. `noise_rate` goes to the methods that can use it."""
     cls = METHODS[pick("method", name, METHODS)]
-    hints = typing.get_type_hints(cls)
-    known = {f.name: hints[f.name] for f in fields(cls)}  # type: ignore[arg-type]
-    read = {pick(f"field of {name}", key, known): read_value(key, value, known[key]) for key, value in values.items()}
-    if noise_rate is not None and "noise_rate" in known:
+    read = read_fields(cls, name, values)
+    if noise_rate is not None and any(f.name == "noise_rate" for f in fields(cls)):  # type: ignore[arg-type]
         read["noise_rate"] = noise_rate
     return cls(**read)
-
-
-def read_value(name: str, value: Any, hint: Any) -> Any:
-    """`value` as the type that `hint` names, e.g. "5" as 5 for int | Literal["auto"]."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
-    words = [word for option in options if typing.get_origin(option) is typing.Literal for word in typing.get_args(option)]
-    if value in words or (value is None and type(None) in options):
-        return value
-    for option in options:
-        if option is bool and str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
-        if option in (int, float) and not isinstance(value, bool):
-            try:
-                number = float(value)
-            except (TypeError, ValueError):
-                continue
-            if option is float or number.is_integer():
-                return option(number)
-    kinds = [repr(word) for word in words]
-    kinds += [{int: "a whole number", float: "a number", bool: "true or false"}[o] for o in options if o in (int, float, bool)]
-    raise InputError(f"{name} cannot be {value!r}: it must be {' or '.join(kinds)}")
 
 
 def parse_assignments(texts: list[str]) -> dict[str, str]:

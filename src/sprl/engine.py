@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Method
+from sprl.fields import check_fields
 from sprl.labels import new_record, record
 from sprl.networks import Factory, build
 from sprl.seeds import stream_seed
@@ -49,6 +50,8 @@ class State:
     order: torch.Generator  # of the samples within an epoch
     draws: list[Tensor]  # states of torch's default generators (CPU, CUDA): augmentation and dropout
     t: int = 0  # epochs done
+    warmup: dict[int, tuple[float, dict[str, Any] | None]] = field(default_factory=dict)
+    """The search for T1: each epoch's accuracy on the held-out rows and, where it may still be chosen, its snapshot."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Epoch:
 
 def start(task: Task, method: Method, network: str | nn.Module | Factory) -> State:
     """Networks with fresh weights, and empty memory."""
+    check_fields(method)
     with private_draws([], task.device):
         torch.manual_seed(stream_seed(task.seed, "weights"))
         networks = build(network, tuple(task.x.shape[1:]), task.num_classes, method.networks).to(task.device)

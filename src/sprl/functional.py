@@ -59,18 +59,19 @@ def shares(total: int, sizes: Tensor) -> Tensor:
 def spread(p: Tensor, y: Tensor) -> Tensor:
     r"""How evenly the given labels spread over the other classes where prediction and label disagree, in [0, 1].
 
-    For each predicted class k the entropy of the given labels j != k, over log(C - 1), weighted by count. Near 1: symmetric noise, any
-    wrong class is as likely; near 0: each class is taken for one other. The entropy of few samples comes out too low (by about
-    (occupied bins - 1) / 2 count, Miller 1955), which is put back. NaN where nothing disagrees or there are two classes, which cannot tell.
+    1: any wrong class is as likely (symmetric noise); 0: each class is taken for one other (pair noise). Two samples predicted as the
+    same class, both labelled otherwise, share their label with probability $q$; evenly spread, $1/(C - 1)$. The spread is
+    $\log(1/q) / \log(C - 1)$. Counting pairs estimates q without bias from any number of samples; entropy, which serves as well on
+    large sets, comes out far too low on small ones. Rows never visited (zeros) do not count. NaN where nothing can be told: no two such
+    samples, or two classes.
     p [N, C], y [N] -> 0-d
     """
     num_classes = p.shape[-1]
     predicted = p.argmax(-1)
-    wrong = (predicted != y).float()
-    table = torch.zeros(num_classes, num_classes, device=p.device).index_put_((predicted, y), wrong, accumulate=True)
+    wrong = ((predicted != y) & (p.sum(-1) > 0)).double()
+    table = torch.zeros(num_classes, num_classes, dtype=torch.float64, device=p.device)
+    table.index_put_((predicted, y), wrong, accumulate=True)
     count = table.sum(1)
-    q = table / count.clamp(min=1).unsqueeze(1)
-    bias = ((table > 0).sum(1) - 1).clamp(min=0) / (2 * count.clamp(min=1))
-    entropy = -torch.xlogy(q, q).sum(1) + bias
-    most = torch.log(torch.tensor(float(num_classes - 1), device=p.device))
-    return (torch.minimum(entropy, most) * count).sum() / (count.sum() * most)
+    collision = (table * (table - 1)).sum() / (count * (count - 1)).sum()
+    most = torch.log(torch.tensor(num_classes - 1.0, dtype=torch.float64, device=p.device))
+    return (-collision.log() / most).clamp(0, 1)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sprl.core import Batch, Clock, Predict
 from sprl.errors import InputError
+from sprl.fields import read_fields
 from sprl.labels import as_labels, label_issues, new_record, record
 from sprl.methods.sprl import SPRL
 
@@ -35,7 +36,7 @@ class SPRLLoss(nn.Module):
 
     def __init__(self, y: Sequence[int] | Tensor, num_classes: int, epochs: int, **fields: Any) -> None:
         super().__init__()
-        self.method = SPRL(**{"T1": max(1, epochs // 10), **fields})
+        self.method = SPRL(**read_fields(SPRL, "sprl", {"T1": max(1, epochs // 10), **fields}))
         if self.method.T1 == "auto":
             raise InputError("SPRLLoss needs a number of epochs for T1: it cannot hold samples out to find one")
         self.y = as_labels(y, num_classes)
@@ -44,7 +45,7 @@ class SPRLLoss(nn.Module):
 
     def forward(self, logits: Tensor, index: Tensor) -> Tensor:
         """The loss of logits [B, C]. In training mode the predictions are recorded; in evaluation mode nothing changes."""
-        if self.clock.t > self.clock.T:
+        if self.training and self.clock.t > self.clock.T:
             raise InputError(f"all {self.clock.T} epochs are over: make SPRLLoss with as many epochs as the loop runs")
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
@@ -66,13 +67,15 @@ class SPRLLoss(nn.Module):
         return label_issues(self.memory, self.y, classes)
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"memory": self.memory, "t": self.clock.t}
+        return {"memory": {name: value.clone() for name, value in self.memory.items()}, "t": self.clock.t, "T": self.clock.T}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        if state["T"] != self.clock.T:
+            raise InputError(f"the saved state is of {state['T']} epochs, this loss of {self.clock.T}")
         for name, value in self.memory.items():
             if state["memory"][name].shape != value.shape:
                 raise InputError(f"the saved {name!r} has the shape {tuple(state['memory'][name].shape)}, not {tuple(value.shape)}")
-        self.memory = {name: state["memory"][name].to(value.device) for name, value in self.memory.items()}
+        self.memory = {name: state["memory"][name].to(value.device, copy=True) for name, value in self.memory.items()}
         self.clock = Clock(int(state["t"]), self.clock.T)
 
 

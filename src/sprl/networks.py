@@ -3,10 +3,10 @@
 A factory takes (shape, num_classes), where shape is (channels, height, width) or (features,), and its own fields as keywords.
 """
 
-import ast
 import copy
 import inspect
 import math
+import typing
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sprl.errors import InputError, pick
+from sprl.fields import read_value
 
 Shape = tuple[int, ...]
 Factory = Callable[[Shape, int], nn.Module]
@@ -54,7 +55,6 @@ def resnet18(shape: Shape, num_classes: int, stem: Literal["paper", "released"] 
     its batch norm and had no ReLU there; symmetric noise of 0.8 hangs on it.
     """
     channels = picture_channels("resnet18", shape)
-    pick("stem", stem, ("paper", "released"))
     first = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
     layers: list[nn.Module] = [first] if stem == "released" else [first, nn.BatchNorm2d(64), nn.ReLU()]
     width = 64
@@ -133,16 +133,14 @@ def factory(network: str | nn.Module | Factory) -> Factory:
     if not isinstance(network, str):
         return network
     name, _, fields = network.partition(":")
-    build = NETWORKS[pick("network", name, ("auto", *NETWORKS))]
-    known = list(inspect.signature(build).parameters)[2:]
+    make = NETWORKS[pick("network", name, NETWORKS)]
+    hints = typing.get_type_hints(make)
+    known = list(inspect.signature(make).parameters)[2:]
     options: dict[str, Any] = {}
     for field in filter(None, fields.split(",")):
         key, _, value = field.partition("=")
-        try:
-            options[pick(f"field of {name}", key, known)] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[key] = value
-    return partial(build, **options)
+        options[key] = read_value(key, value, hints[pick(f"field of {name}", key, known)])
+    return partial(make, **options)
 
 
 def build(network: str | nn.Module | Factory, shape: Shape, num_classes: int, count: int = 1) -> nn.ModuleList:
@@ -156,8 +154,9 @@ def build(network: str | nn.Module | Factory, shape: Shape, num_classes: int, co
         with torch.no_grad():
             try:
                 out = module(torch.zeros(2, *shape, device=next(module.parameters(), torch.empty(0)).device))
-            except RuntimeError as error:
-                raise InputError(f"the network does not take rows of shape {shape}: {str(error).splitlines()[0]}") from error
+            except Exception as error:  # whatever a user's module raises
+                first = (str(error) or type(error).__name__).splitlines()[0]
+                raise InputError(f"the network does not take rows of shape {shape}: {first}") from error
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         if got != (2, num_classes):
             raise InputError(f"the network returned {got} for two rows but must return one logit a class: (2, {num_classes})")

@@ -53,6 +53,8 @@ def parse(spec: str) -> tuple[str, float]:
 
 def corrupt(clean: Labels, spec: str, num_classes: int, seed: int) -> Labels:
     """Labels drawn from the rows of Q, one draw a sample. They depend on the labels, the noise and the seed alone, never on the method."""
+    if len(clean) and not 0 <= np.min(clean) <= np.max(clean) < num_classes:
+        raise InputError(f"labels must lie in 0..{num_classes - 1}, got {np.min(clean)}..{np.max(clean)}")
     kind, rate = parse(spec)
     Q = NOISES[kind](rate, num_classes)
     u = np.random.default_rng(stream_seed(seed, "noise")).random(len(clean))

@@ -48,7 +48,7 @@ def start_size(confident: int, n: int) -> int:
 
 def start_size_known(noise_rate: float, n: int) -> int:
     """m when the noise rate e is known: 0.65 (1 - e) n, the middle of the paper's 0.5 to 0.8, clamped as above."""
-    return start_size(int(0.65 * (1.0 - noise_rate) * n), n)
+    return start_size(round(0.65 * (1.0 - noise_rate) * n), n)
 
 
 def decay_start(T: int) -> int:

@@ -131,9 +131,9 @@ def tuning(run: Run, trials: Iterator[Trial], folds: int) -> None:
     """Each trial as it ends, then the command to train with."""
     from sprl.tune import GAMMAS
 
-    runs = f"{folds} folds x {len(GAMMAS)} values of gamma_d, {run.task.epochs} epochs each"
+    runs = f"{folds} folds of each of {len(GAMMAS)} values of gamma_d, then of shorter warm-ups, {run.task.epochs} epochs each"
     say("Tuning", f"T1 and gamma_d of sprl on {run.data.name}: {runs}")
-    say("Time", f"about {duration(run.seconds_expected() * folds * (len(GAMMAS) + 0.25))} on {run.task.device}")
+    say("Time", f"about {duration(run.seconds_expected() * folds * (len(GAMMAS) + 2))} on {run.task.device}")
     done = list[Any]()
     with console.status("warming up to find T1"):
         for trial in trials:

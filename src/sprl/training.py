@@ -2,9 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,21 +44,25 @@ def find_T1(task: Task, state: State) -> Iterator[Epoch]:
         state.method = replace(state.method, T1=T1)  # type: ignore[type-var]
         return
 
-    kept = (~held).nonzero().squeeze(1)
-    held = held.nonzero().squeeze(1)
-    accuracies = list[float]()
-    snapshots = dict[int, dict[str, Any]]()
-    best = 0
-    while state.t < longest and state.t - best < patience:
+    kept, held = (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
+    search = state.warmup
+    while state.t < longest and state.t - best_epoch(search) < patience:
         yield run_epoch(task, state, kept)
-        accuracies.append((predict(state.networks, task.x[held]).argmax(1) == task.y[held]).float().mean().item())
-        if state.t == 1 or accuracies[-1] > accuracies[best - 1]:  # only a new best may be chosen, now or later
-            best = state.t
-            first = first_as_good(accuracies, len(held))
-            snapshots = {t: s for t, s in snapshots.items() if t >= first} | {best: snapshot(state)}
-    restore(state, snapshots[first_as_good(accuracies, len(held))])
+        accuracy = (predict(state.networks, task.x[held]).argmax(1) == task.y[held]).float().mean().item()
+        better = accuracy > max((a for a, _ in search.values()), default=-1.0)  # others can never become the first that is good enough
+        search[state.t] = accuracy, snapshot(state) if better else None
+        first = first_as_good([a for a, _ in search.values()], len(held))
+        search |= {t: (a, None) for t, (a, _) in search.items() if t < first}
+    chosen = search[first_as_good([a for a, _ in search.values()], len(held))][1]
+    assert chosen is not None
+    restore(state, chosen)
+    state.warmup = {}
     state.method = replace(state.method, T1=state.t)  # type: ignore[type-var]
     record(state.memory, predict_logits(state.networks, task.x[held]), Batch(held, task.y[held]))
+
+
+def best_epoch(search: Mapping[int, tuple[float, object]]) -> int:
+    return max(search, key=lambda t: search[t][0], default=0)
 
 
 def longest_warmup(T: int) -> int:

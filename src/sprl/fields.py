@@ -1,0 +1,42 @@
+"""Fields of methods: read from text, and checked against their types."""
+
+import types
+import typing
+from dataclasses import fields
+from typing import Any
+
+from sprl.core import Method
+from sprl.errors import InputError, pick
+
+
+def read_fields(cls: type[Method], name: str, values: dict[str, Any]) -> dict[str, Any]:
+    """`values` checked and, where they are text, read as the type of their field."""
+    hints = typing.get_type_hints(cls)
+    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    return {pick(f"field of {name}", key, known): read_value(key, value, hints[key]) for key, value in values.items()}
+
+
+def check_fields(method: Method) -> None:
+    """InputError where a field holds what its type does not allow."""
+    read_fields(type(method), type(method).__name__, {f.name: getattr(method, f.name) for f in fields(method)})  # type: ignore[arg-type]
+
+
+def read_value(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type that `hint` names, e.g. "5" as 5 for int | Literal["auto"]."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    words = [word for option in options if typing.get_origin(option) is typing.Literal for word in typing.get_args(option)]
+    if value in words or (value is None and type(None) in options):
+        return value
+    for option in options:
+        if option is bool and str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        if option in (int, float) and not isinstance(value, bool):
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                continue
+            if number == number and (option is float or number.is_integer()):
+                return option(number)
+    kinds = [repr(word) for word in words]
+    kinds += [{int: "a whole number", float: "a number", bool: "true or false"}[o] for o in options if o in (int, float, bool)]
+    raise InputError(f"{name} cannot be {value!r}: it must be {' or '.join(kinds)}")
