@@ -146,7 +146,7 @@ def test_spread_tells_symmetric_from_pair_noise(kind, low, high):
 def test_spread_is_not_too_low_for_few_samples():
     clean = torch.arange(500) % 10
     draws = [torch.from_numpy(corrupt(clean.numpy(), "symmetric:0.5", 10, seed)) for seed in range(10)]
-    assert sum(spread(one_hot_predictions(clean, 10), y).item() for y in draws) / 10 > 0.95  # 0.91 with the plain entropy
+    assert sum(spread(one_hot_predictions(clean, 10), y).item() for y in draws) / 10 > 0.98  # 0.91 with the plain entropy
 
 
 def test_spread_by_hand():
@@ -160,7 +160,8 @@ def test_spread_by_hand():
 def test_spread_is_a_share_or_cannot_tell(rows):
     predicted, y = torch.tensor(rows).T
     value = spread(one_hot_predictions(predicted, 4), y).item()
-    if torch.equal(predicted, y):
+    wrong = predicted[predicted != y].tolist()
+    if len(set(wrong)) == len(wrong):  # no two predicted alike
         assert math.isnan(value)
     else:
         assert 0 <= value <= 1 + 1e-6

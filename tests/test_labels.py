@@ -30,7 +30,7 @@ def test_each_visit_counts_in_the_mean_and_the_last_is_kept():
         record(memory, logits_of([[p]]), Batch(torch.tensor([i]), y[[i]]))
     assert memory["visits"].tolist() == [3, 2, 0]
     torch.testing.assert_close(memory["previous"], torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.0, 0.0]]))
-    torch.testing.assert_close(label_quality(memory), torch.tensor([(0.9 + 0.3 + 0.6) / 3, (0.8 + 0.5) / 2, 0.0]))
+    torch.testing.assert_close(label_quality(memory), torch.tensor([(0.9 + 0.3 + 0.6) / 3, (0.8 + 0.5) / 2, 1.0]))
 
 
 def test_a_sample_twice_in_one_batch_is_two_visits():
@@ -71,7 +71,7 @@ def test_predicted_label_by_a_slow_loop():
     p, y = torch.randn(60, 4).mul(2).softmax(1), torch.randint(3, (60,))  # nobody is given class 3
     scale = [max(p[y == k, k].mean().item(), 0.25) for k in range(3)] + [1.0]
     slow = [max(range(4), key=lambda k: row[k] / scale[k] ** 0.5) for row in p.tolist()]
-    predicted = predicted_label(new_record(60, 4) | {"previous": p}, y)
+    predicted = predicted_label(new_record(60, 4) | {"previous": p, "visits": torch.ones(60)}, y)
     assert predicted.tolist() == slow
     assert not torch.equal(predicted, p.argmax(1))  # else the correction was not tested
 
@@ -87,7 +87,10 @@ def test_classes_of_three_samples_are_never_flagged(size, flagged):
 def test_samples_never_visited_are_not_flagged():
     recorder = Recorder([1] * 5, num_classes=2)
     recorder.update(logits_of([[0.9, 0.1]] * 4), torch.arange(4))
-    assert recorder.label_issues()["is_label_issue"].tolist() == [True] * 4 + [False]
+    issues = recorder.label_issues()
+    assert issues["is_label_issue"].tolist() == [True] * 4 + [False]
+    assert issues["label_quality"].idxmax() == 4
+    assert issues["predicted_label"].tolist() == [0] * 4 + [1]
 
 
 def test_label_issues_by_hand():
@@ -115,10 +118,12 @@ def test_whole_numbers_of_any_kind_are_labels(y):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([0.0, 1.0], r"one whole number a sample, got torch\.float32 of shape \(2,\)"),
-        ([True, False], r"one whole number a sample, got torch\.bool"),
-        ([[0, 1], [1, 0]], r"one whole number a sample, got torch\.int64 of shape \(2, 2\)"),
+        ([0.0, 1.0], r"one whole number a sample, got float64 of shape \(2,\)"),
+        ([True, False], r"one whole number a sample, got bool"),
+        ([[0, 1], [1, 0]], r"one whole number a sample, got int64 of shape \(2, 2\)"),
         ([0, 1, 3], r"labels must lie in 0\.\.2, got 0\.\.3"),
+        (["a", "b"], r"one whole number a sample, got <U1"),
+        ([], r"one whole number a sample, got float64 of shape \(0,\)"),
         ([-1, 1], r"labels must lie in 0\.\.2, got -1\.\.1"),
     ],
 )

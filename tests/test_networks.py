@@ -101,7 +101,7 @@ def test_an_unknown_name_gets_a_suggestion():
 
 
 def test_an_unknown_stem_is_named():
-    with pytest.raises(InputError, match=r"unknown stem 'papr'; did you mean 'paper'\?"):
+    with pytest.raises(InputError, match=r"stem cannot be 'papr': it must be 'paper' or 'released'"):
         build("resnet18:stem=papr", PICTURE, 10)
 
 

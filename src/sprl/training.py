@@ -47,12 +47,13 @@ def find_T1(task: Task, state: State) -> Iterator[Epoch]:
     kept, held = (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
     search = state.warmup
     while state.t < longest and state.t - best_epoch(search) < patience:
-        yield run_epoch(task, state, kept)
+        epoch = run_epoch(task, state, kept)
         accuracy = (predict(state.networks, task.x[held]).argmax(1) == task.y[held]).float().mean().item()
         better = accuracy > max((a for a, _ in search.values()), default=-1.0)  # others can never become the first that is good enough
         search[state.t] = accuracy, snapshot(state) if better else None
         first = first_as_good([a for a, _ in search.values()], len(held))
         search |= {t: (a, None) for t, (a, _) in search.items() if t < first}
+        yield epoch  # last, so that a caller who stops here can go on later
     chosen = search[first_as_good([a for a, _ in search.values()], len(held))][1]
     assert chosen is not None
     restore(state, chosen)

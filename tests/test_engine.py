@@ -1,0 +1,133 @@
+"""One epoch of training: batches, random streams, snapshots, evaluation mode."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from sprl.engine import Epoch, batches, predict, restore, run_epoch, snapshot, start
+from sprl.errors import InputError
+from sprl.methods import SPRL, Standard
+
+
+def dropout_network(shape, num_classes):
+    return nn.Sequential(nn.Linear(shape[0], 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, num_classes))
+
+
+def weights(state):
+    return torch.cat([p.detach().flatten() for p in state.networks.parameters()])
+
+
+@given(st.integers(2, 300), st.integers(2, 64), st.integers(0, 5))
+@settings(deadline=None, max_examples=60)
+def test_batches_hold_every_row_once_in_nearly_equal_parts_of_at_least_two(n, batch_size, seed):
+    rows = torch.arange(1000, 1000 + n)
+    parts = batches(rows, batch_size, torch.Generator().manual_seed(seed))
+    sizes = [len(part) for part in parts]
+    assert sorted(torch.cat(parts).tolist()) == rows.tolist()
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 2
+    assert max(sizes) <= max(batch_size, 3)  # three where two are left with one
+    assert len(parts) == min(-(-n // batch_size), n // 2)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(task):
+    states = [start(replace(task, seed=seed), SPRL(T1=3), dropout_network) for seed in (0, 0, 1)]
+    first = [weights(state) for state in states]
+    losses = []
+    for state in states:
+        torch.rand(7)  # what a caller draws meanwhile must not matter
+        losses.append([run_epoch(task, state).loss for _ in range(3)])
+    assert torch.equal(first[0], first[1])
+    assert torch.equal(weights(states[0]), weights(states[1]))
+    assert losses[0] == losses[1] != losses[2]
+    assert not torch.equal(first[0], first[2])
+
+
+def test_training_leaves_the_callers_random_numbers_alone(task):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    run_epoch(task, start(task, Standard(), dropout_network))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_order_of_samples_does_not_depend_on_the_network(task):
+    seen = []
+
+    class Watch(Standard):
+        def step(self, logits, batch, memory):
+            seen.append(batch.index.tolist())
+            return super().step(logits, batch, memory)
+
+    for network in ("mlp", dropout_network):
+        run_epoch(task, start(task, Watch(), network))
+    half = len(seen) // 2
+    assert seen[:half] == seen[half:]
+
+
+def test_going_back_to_a_snapshot_repeats_the_epochs_bit_for_bit(task):
+    state = start(task, SPRL(T1=2), dropout_network)
+    for _ in range(4):
+        run_epoch(task, state)
+    saved = snapshot(state)
+    rows = [run_epoch(task, state) for _ in range(3)]
+    after, memory = weights(state), {k: v.clone() for k, v in state.memory.items()}
+    restore(state, saved)
+    assert state.t == 4
+    again = [run_epoch(task, state) for _ in range(3)]
+    assert [e.loss for e in rows] == [e.loss for e in again]
+    assert torch.equal(weights(state), after)
+    assert all(torch.equal(state.memory[k], v) for k, v in memory.items())
+
+
+def test_standard_is_sprl_that_never_leaves_its_warm_up(task):
+    standard = start(task, Standard(), "mlp")
+    sprl = start(replace(task, epochs=13), SPRL(T1=12), "mlp")
+    for _ in range(4):
+        run_epoch(task, standard)
+        run_epoch(task, sprl)
+    torch.testing.assert_close(weights(sprl), weights(standard))
+
+
+def test_prediction_is_in_evaluation_mode_and_restores_training(task):
+    state = start(task, Standard(), dropout_network)
+    run_epoch(task, state)
+    state.networks.train()
+    assert torch.equal(predict(state.networks, task.x), predict(state.networks, task.x))
+    assert state.networks.training
+    p = predict(state.networks, task.x)
+    torch.testing.assert_close(p.sum(1), torch.ones(len(task.x)))
+
+
+def test_rates_fall_and_beta1_changes_after_two_fifths(task):
+    state = start(task, Standard(), "mlp")
+    seen = []
+    while state.t < task.epochs:
+        run_epoch(task, state)
+        group = state.optimizer.param_groups[0]
+        seen.append((group["lr"], group["betas"][0]))
+    assert seen[:4] == [(1e-2, 0.9)] * 4
+    assert [round(lr / 1e-2 * 8, 6) for lr, _ in seen[4:]] == [8, 7, 6, 5, 4, 3, 2, 1]
+    assert {beta for _, beta in seen[4:]} == {0.1}
+
+
+def test_an_epoch_reports_the_methods_scalars_and_who_was_chosen(task):
+    state = start(task, SPRL(T1=1, limit="none"), "mlp")
+    run_epoch(task, state)
+    run_epoch(task, state)
+    epoch = run_epoch(task, state)
+    assert isinstance(epoch, Epoch)
+    assert {"gamma", "confident", "limited"} <= epoch.facts.keys()
+    assert torch.equal(epoch.chosen, state.memory["chosen"])
+    assert 0 < epoch.chosen.sum() < len(task.y)
+
+
+def test_wrong_fields_are_refused_before_training(task):
+    with pytest.raises(InputError, match="choice cannot be 'perclass'"):
+        start(task, SPRL(choice="perclass"), "mlp")
+    with pytest.raises(InputError, match="less than the 12 epochs"):
+        start(task, SPRL(T1=12), "mlp")

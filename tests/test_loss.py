@@ -1,0 +1,124 @@
+"""SPRLLoss in a plain loop, and its state."""
+
+import copy
+
+import pytest
+import torch
+
+from sprl.engine import batches, predict, run_epoch, start
+from sprl.errors import InputError
+from sprl.loss import SPRLLoss
+from sprl.methods import SPRL
+from sprl.schedules import adam_beta1, learning_rate
+from sprl.seeds import stream_seed
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"limit": "agreement", "gamma_d": 5.0}, {"choice": "all", "growth": "released"}, {"normalised": True}]
+)
+def test_a_plain_loop_equals_the_engine_bit_for_bit(task, fields):
+    state = start(task, SPRL(T1=3, **fields), "mlp")
+    network = copy.deepcopy(state.networks[0])
+    losses = [run_epoch(task, state).loss for _ in range(task.epochs)]
+
+    loss = SPRLLoss(task.y, 4, task.epochs, T1=3, **fields)
+    optimizer = torch.optim.Adam(network.parameters(), lr=task.lr)
+    order = torch.Generator().manual_seed(stream_seed(task.seed, "batches"))
+    for t in range(1, task.epochs + 1):
+        optimizer.param_groups[0].update(lr=learning_rate(t, lr=task.lr, T=task.epochs), betas=(adam_beta1(t, T=task.epochs), 0.999))
+        total = torch.zeros(())
+        for index in batches(torch.arange(len(task.y)), task.batch_size, order):
+            optimizer.zero_grad()
+            value = loss(network(task.x[index]), index)
+            value.backward()
+            optimizer.step()
+            total += value.detach() * len(index)
+        loss.end_epoch()
+        assert total.item() / len(task.y) == losses[t - 1]
+    for ours, theirs in zip(state.networks[0].parameters(), network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert all(torch.equal(state.memory[name], value) for name, value in loss.memory.items())
+
+
+def small(**fields):
+    return SPRLLoss(torch.arange(40) % 2, 2, epochs=6, **{"T1": 2, **fields})
+
+
+def walk(loss, epochs, generator):
+    for _ in range(epochs):
+        for index in torch.arange(40).split(8):
+            loss(torch.randn(8, 2, generator=generator), index)
+        loss.end_epoch()
+
+
+def test_state_travels_as_extra_state_and_is_copied(tmp_path):
+    first, generator = small(), torch.Generator().manual_seed(0)
+    walk(first, 4, generator)
+    torch.save(first.state_dict(), tmp_path / "loss.pt")
+    second = small()
+    second.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
+    assert not list(first.buffers())  # DistributedDataParallel broadcasts buffers
+    logits, index = torch.randn(8, 2, generator=generator), torch.arange(8)
+    assert torch.equal(first(logits, index), second(logits, index))
+    kept = first.state_dict()
+    first(logits, index)
+    assert (second.memory["visits"][:8] == 5).all()
+    assert (kept["_extra_state"]["memory"]["visits"][:8] == 5).all()
+
+
+def test_state_of_other_data_or_epochs_is_refused():
+    state = small().state_dict()
+    with pytest.raises(InputError, match="6 epochs, this loss of 7"):
+        SPRLLoss(torch.arange(40) % 2, 2, epochs=7, T1=2).load_state_dict(state)
+    with pytest.raises(InputError, match="shape"):
+        SPRLLoss(torch.arange(41) % 2, 2, epochs=6, T1=2).load_state_dict(state)
+
+
+def test_evaluation_mode_changes_nothing_and_outlives_the_last_epoch():
+    loss = small()
+    walk(loss, 6, torch.Generator().manual_seed(0))
+    before = {name: value.clone() for name, value in loss.memory.items()}
+    loss.eval()
+    assert loss(torch.zeros(8, 2), torch.arange(8)).isfinite()
+    assert all(torch.equal(before[name], value) for name, value in loss.memory.items())
+    loss.train()
+    with pytest.raises(InputError, match="all 6 epochs are over"):
+        loss(torch.zeros(8, 2), torch.arange(8))
+
+
+def test_previous_epoch_is_the_previous_visit():
+    loss = small(gamma_d=1.0)
+    walk(loss, 2, torch.Generator().manual_seed(0))
+    index = torch.tensor([3, 3, 5])  # a weighted sampler draws some twice and leaves others out
+    loss(torch.tensor([[0.0, 1.0], [0.0, 2.0], [1.0, 0.0]]), index)
+    assert loss.memory["visits"][[3, 5, 7]].tolist() == [4, 3, 2]
+    torch.testing.assert_close(loss.memory["previous"][5], torch.tensor([1.0, 0.0]).softmax(0))
+
+
+def test_t1_cannot_be_auto_and_defaults_to_a_tenth():
+    assert SPRLLoss([0, 1] * 5, 2, epochs=50).method.T1 == 5
+    with pytest.raises(InputError, match="cannot hold samples out"):
+        SPRLLoss([0, 1] * 5, 2, epochs=50, T1="auto")
+    with pytest.raises(InputError, match="did you mean 'gamma_d'"):
+        SPRLLoss([0, 1] * 5, 2, epochs=50, gama_d=3)
+
+
+def test_an_evaluation_pass_must_be_given_where_it_is_asked_for(task):
+    loss = SPRLLoss(task.y, 4, task.epochs, T1=2, predictions="evaluated")
+    loss(torch.zeros(4, 4), torch.arange(4))
+    with pytest.raises(InputError, match="needs end_epoch"):
+        loss.end_epoch()
+    state = start(task, SPRL(T1=2), "mlp")
+    loss.end_epoch(lambda: predict(state.networks, task.x))
+    assert loss.clock.t == 3
+
+
+def test_label_issues_name_the_wrong_labels(task):
+    clean = torch.arange(len(task.y)) % 4
+    loss = SPRLLoss(task.y, 4, task.epochs)
+    for _ in range(task.epochs):
+        loss(5 * torch.nn.functional.one_hot(clean, 4).float(), torch.arange(len(clean)))
+        loss.end_epoch()
+    issues = loss.label_issues(classes=list("abcd"))
+    assert issues["is_label_issue"].tolist() == (task.y != clean).tolist()
+    assert issues["predicted_label"].tolist() == ["abcd"[c] for c in clean]
