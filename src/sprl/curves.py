@@ -31,7 +31,7 @@ def draw(run: Run, path: Path) -> None:
         upper.set_title(f"{run.config.method} on {run.data.name}", fontsize=11)
     if upper.lines:
         upper.set_ylabel("%")
-        upper.legend(frameon=False, loc="lower right")
+        upper.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.01))  # between the panels, over no curve
     else:
         upper.plot(t, [row["loss"] for row in rows], color=BLUE)
         upper.set_ylabel("training loss")
@@ -52,5 +52,5 @@ def draw(run: Run, path: Path) -> None:
         if isinstance(T1, int):
             axes.axvline(T1, color=GREY, linewidth=1, linestyle=":")
     if isinstance(T1, int):
-        upper.annotate(f"T1 = {T1}", (T1, 0.02), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points", color=GREY)
+        lower.annotate(f"T1 = {T1}", (T1, 0.9), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points", color=GREY)
     figure.savefig(path, dpi=120)

@@ -1,6 +1,7 @@
 """Arrays in an .npz file: x, y and, with trusted labels, x_test, y_test. Files with pickled objects are refused."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from sprl.errors import InputError
 def read(path: Path) -> dict[str, Array]:
     """All arrays of the file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError, zlib.error) as error:
         raise InputError(f"{path} is not a readable .npz file without pickled objects: {error}") from error
 
 

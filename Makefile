@@ -1,0 +1,34 @@
+# Everything happens in .venv, which is made on first use. Needs Python 3.11 or newer.
+PYTHON ?= python3
+EXTRAS ?= dev
+BIN := .venv/bin
+
+.PHONY: demo test lint format clean
+
+demo: .venv/installed  ## train on the built-in data, half of its labels wrong
+	$(BIN)/sprl train
+
+test: .venv/installed-$(EXTRAS)  ## EXTRAS=dev,examples runs the Lightning and Hugging Face examples too
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+lint: .venv/installed-$(EXTRAS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/installed-$(EXTRAS)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("sprl needs Python 3.11 or newer: make PYTHON=python3.12 demo")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/installed-$(EXTRAS): .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,157 @@
+"""Rows and labels as they come: what is kept, and what is refused in one line."""
+
+import numpy as np
+import pytest
+import torch
+
+from sprl.data import Preprocess, check_learnable, encode
+from sprl.data.catalogue import load, relabel
+from sprl.errors import InputError
+
+
+def save(path, **arrays):
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_features_are_standardised_by_the_training_rows():
+    x = np.array([[1.0, 5.0], [3.0, 5.0]])
+    preprocess = Preprocess.fit(x)
+    assert preprocess(x).tolist() == [[-1, 0], [1, 0]]  # a constant column is not divided by zero
+    assert preprocess(np.array([[5.0, 6.0]])).tolist() == [[3, 1]]
+
+
+def test_pictures_keep_their_pixels_and_floats_are_standardised_by_channel():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    preprocess = Preprocess.fit(pixels)
+    assert preprocess.shape == (3, 5, 6)
+    assert torch.equal(preprocess(pixels), torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy()))
+    floats = pixels / 7.0
+    rows = Preprocess.fit(floats)(floats)
+    torch.testing.assert_close(rows.mean((0, 2, 3)), torch.zeros(3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(rows.std((0, 2, 3), correction=0), torch.ones(3))
+    assert Preprocess.fit(pixels[..., 0]).shape == (1, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.zeros((2, 3, 4, 5)), r"got an array of shape \(2, 3, 4, 5\)"),
+        (np.zeros(3), r"got an array of shape \(3,\)"),
+        (np.array([["a"], ["b"]]), "features must be numbers"),
+        (np.array([[1.0, 2.0], [3.0, np.nan]]), "column 1 holds NaN in row 1"),
+        (np.array([[np.inf, 2.0], [3.0, 4.0]]), "column 0 holds inf in row 0"),
+    ],
+)
+def test_rows_that_cannot_be_used(x, message):
+    with pytest.raises(InputError, match=message):
+        Preprocess.fit(x)
+
+
+def test_rows_of_another_shape_or_type_are_refused_when_predicting():
+    with pytest.raises(InputError, match=r"trained on rows of shape \(2,\)"):
+        Preprocess.fit(np.eye(2))(np.eye(3))
+    with pytest.raises(InputError, match="as uint8"):
+        Preprocess.fit(np.zeros((2, 4, 4), np.uint8))(np.zeros((2, 4, 4)))
+
+
+@pytest.mark.parametrize("labels", [[3, 1, 3], ["b", "a"], [("x", 1), ("a", 2), ("x", 1)], [1, "one", None, 1], np.array([2.0, 1.0])])
+def test_labels_of_any_kind_come_back(labels):
+    number, classes = encode(labels)
+    assert [classes[i] for i in number] == list(labels)
+    assert len(set(number)) == len(classes)
+
+
+def test_what_cannot_be_learned():
+    with pytest.raises(InputError, match="1 sample is too few"):
+        check_learnable(np.array([0]), 2)
+    with pytest.raises(InputError, match="one class"):
+        check_learnable(np.array([0, 0, 0]), 1)
+
+
+def test_digits_are_the_same_whatever_the_seed():
+    data = load("digits")
+    assert (len(data.y), len(data.y_test)) == (1347, 450)
+    assert data.x.dtype == torch.uint8
+    assert data.shape == (1, 8, 8)
+    assert len(set(data.index)) == 1347
+    assert data.ids[0] == f"digits/{data.index[0]}"
+    assert abs(np.bincount(data.y_test) - 45).max() <= 2
+
+
+def test_arrays_keep_their_class_names_and_positions(tmp_path):
+    x = np.arange(12.0).reshape(6, 2)
+    path = save(tmp_path / "pets.npz", x=x, y=["dog", "cat", "dog", "cat", "dog", "cat"], x_test=x[:2], y_test=["cat", "cat"])
+    data = load(path)
+    assert data.name == "pets"
+    assert data.classes == ("cat", "dog")
+    assert data.y.tolist() == [1, 0, 1, 0, 1, 0]
+    assert data.y_test.tolist() == [0, 0]
+    assert data.index.tolist() == list(range(6))
+    assert data.clean is None
+    assert load("pets.npz", str(tmp_path)).y.tolist() == data.y.tolist()
+
+
+GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": GOOD["x"]}, "holds no array 'y'"),
+        ({"y": GOOD["y"]}, "holds no array 'x'"),
+        ({**GOOD, "y": np.array([0.5, 1, 0, 1])}, "must be one whole number or string a row, got float64"),
+        ({**GOOD, "y": GOOD["y"][:3]}, r"x of shape \(4, 4\) but y of shape \(3,\)"),
+        ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no rows"),
+        ({**GOOD, "x_test": np.eye(4)}, "only one of x_test and y_test"),
+        ({**GOOD, "x_test": np.eye(4), "y_test": np.array([0, 1, 2, 0])}, "y_test holds 2, which is no label of y"),
+        ({**GOOD, "y": np.array([{}, 1, 2, 3], dtype=object)}, "not a readable .npz file without pickled objects"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, arrays, message):
+    with pytest.raises(InputError, match=message):
+        load(save(tmp_path / "bad.npz", **arrays))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("digit", "unknown data 'digit'; did you mean 'digits'"),
+        ("missing.npz", "no such file: missing.npz"),
+        ("broken.npz", "not a readable .npz"),
+        ("table.txt", "cannot read"),
+    ],
+)
+def test_data_that_is_not_there(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 no zip")
+    (tmp_path / "table.txt").write_text("x")
+    with pytest.raises(InputError, match=message):
+        load(name)
+
+
+def test_other_labels_are_matched_by_id(tmp_path):
+    data = load(save(tmp_path / "a.npz", **GOOD))
+    file = tmp_path / "labels.csv"
+    file.write_text("# corrected\nlabel,id\n1,2\n0,3\n1,0\n0,1\n")
+    assert relabel(data, file).tolist() == [1, 0, 1, 0]
+    np.save(tmp_path / "labels.npy", np.array([1, 1, 0, 0]))
+    assert relabel(data, tmp_path / "labels.npy").tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,label\n0,1\n", "lacks labels for 3 of 4 rows, the first of them '1'"),
+        ("id,klass\n0,1\n", "must have the columns id and label"),
+        ("id,label\n0,1\n1,0\n2,9\n3,0\n", "unknown label in"),
+        ("", "must have the columns id and label"),
+    ],
+)
+def test_other_labels_that_do_not_fit(tmp_path, text, message):
+    data = load(save(tmp_path / "a.npz", **GOOD))
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        relabel(data, tmp_path / "labels.csv")
+    with pytest.raises(InputError, match="no such file of labels"):
+        relabel(data, tmp_path / "none.csv")

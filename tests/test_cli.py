@@ -1,0 +1,243 @@
+"""The command line as a user types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import sprl
+from sprl.cli import main
+from sprl.noise import corrupt
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
+FILES = {"config.json", "metrics.jsonl", "summary.json", "model.safetensors", "labels.csv", "curves.png"}
+
+
+def run(*words, cwd):
+    return subprocess.run([sys.executable, "-m", "sprl", *map(str, words)], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True)
+
+
+def files(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
+
+
+@pytest.fixture
+def pets(tmp_path, points):
+    """Three hundred rows without test labels, in a folder of their own."""
+    x, clean = points
+    y = corrupt(clean, "symmetric:0.3", 4, seed=0)
+    np.savez(tmp_path / "pets.npz", x=x[:300], y=np.array(["ant", "bee", "cat", "dog"])[y[:300]])
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def demonstration(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demonstration")
+    return folder, run("train", cwd=folder)
+
+
+def test_the_demonstration_says_what_it_does_and_what_came_out(demonstration):
+    folder, done = demonstration
+    assert done.returncode == 0, done.stderr
+    for words in ("made wrong for this demonstration (symmetric:0.5)", "mlp (very small pictures", "Time", "epoch   60/60", "Next"):
+        assert words in done.stdout
+    assert {p.name for p in (folder / "runs" / "digits-1").iterdir()} == FILES
+
+
+def test_the_demonstration_is_as_good_as_the_readme_says(demonstration):
+    path = demonstration[0] / "runs" / "digits-1"
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["last10"] > 94
+    assert summary["best_oracle"] >= summary["last10"]
+    assert {"sprl", "torch", "numpy", "python"} == summary["versions"].keys()
+    labels = pd.read_csv(path / "labels.csv")
+    assert len(labels) == 1347
+    wrong = labels["given_label"] != labels["true_label"]
+    assert summary["noise_rate_realised"] == pytest.approx(wrong.mean())
+    assert (labels["is_label_issue"] == wrong).mean() > 0.95
+    assert labels["label_quality"].between(0, 1).all()
+
+
+def test_metrics_have_a_row_an_epoch_and_no_times(demonstration):
+    rows = [json.loads(line) for line in (demonstration[0] / "runs" / "digits-1" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == list(range(1, 61))
+    assert {"loss", "test_accuracy", "chosen", "gamma", "precision"} <= rows[0].keys()
+    assert not any("second" in key or "time" in key for row in rows for key in row)
+
+
+def test_the_same_seed_repeats_the_run_bit_for_bit(pets):
+    for out in ("a", "b", "c"):
+        assert run("train", "pets.npz", "--epochs", 12, "--seed", 5 if out == "c" else 4, "--out", out, cwd=pets).returncode == 0
+    metrics = [(pets / out / "metrics.jsonl").read_bytes() for out in "abc"]
+    assert metrics[0] == metrics[1] != metrics[2]
+    assert (pets / "a" / "labels.csv").read_bytes() == (pets / "b" / "labels.csv").read_bytes()
+
+
+def test_labels_as_they_are_and_no_accuracy_without_test_labels(pets):
+    done = run("train", "pets.npz", "--epochs", 10, cwd=pets)
+    assert done.returncode == 0, done.stderr
+    assert "as they are" in done.stdout
+    assert "Agreement" in done.stdout
+    assert "Accuracy" not in done.stdout
+    path = pets / "runs" / "pets-1"
+    assert json.loads((path / "summary.json").read_text())["last10"] is None
+    labels = pd.read_csv(path / "labels.csv", dtype={"id": str})
+    assert list(labels) == ["id", "index", "given_label", "predicted_label", "label_quality", "is_label_issue"]
+    assert labels["index"].tolist() == list(range(300))
+    assert set(labels["given_label"]) == {"ant", "bee", "cat", "dog"}
+
+
+def test_a_trained_model_predicts_new_rows_and_loads_in_python(pets, points):
+    x, clean = points
+    assert run("train", "pets.npz", "--epochs", 12, "--lr", 0.01, "--out", "model", cwd=pets).returncode == 0
+    np.savez(pets / "new.npz", x=x[300:])
+    np.save(pets / "new.npy", x[300:])
+    done = run("predict", "model", "new.npz", cwd=pets)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(pd.io.common.StringIO(done.stdout))
+    assert (table["predicted_label"] == np.array(["ant", "bee", "cat", "dog"])[clean[300:]]).mean() > 0.95
+    assert run("predict", "model", "new.npy", cwd=pets).stdout == done.stdout
+    model = sprl.load(pets / "model")
+    assert model.predict(x[300:]).tolist() == table["predicted_label"].tolist()
+    assert model.classes == ("ant", "bee", "cat", "dog")
+    assert isinstance(model.module, torch.nn.Module)
+    assert run("predict", "model", "new.npy", "--out", "p.csv", cwd=pets).returncode == 0
+    assert run("predict", "model", "new.npy", "--out", "p.csv", cwd=pets).returncode == 2
+
+
+def test_other_labels_and_fields(pets):
+    (pets / "labels.csv").write_text("id,label\n" + "".join(f"{i},{'ant' if i % 2 else 'bee'}\n" for i in range(300)))
+    done = run("train", "pets.npz", "--labels", "labels.csv", "--epochs", 6, "--set", "T1=2", "--set", "limit=none", "--out", "x", cwd=pets)
+    assert done.returncode == 0, done.stderr
+    assert set(pd.read_csv(pets / "x" / "labels.csv")["given_label"]) == {"ant", "bee"}
+    config = json.loads((pets / "x" / "config.json").read_text())
+    assert config["fields"] == {"T1": "2", "limit": "none"}
+    assert json.loads((pets / "x" / "summary.json").read_text())["T1"] == 2
+
+
+def test_a_fresh_number_for_each_run_and_no_run_lost(pets):
+    words = ("train", "pets.npz", "--epochs", 2, "--method", "standard")
+    for number in (1, 2):
+        run(*words, cwd=pets)
+        assert (pets / "runs" / f"pets-{number}" / "summary.json").exists()
+    before = (pets / "runs" / "pets-1" / "summary.json").read_bytes()
+    refused = run(*words, "--out", "runs/pets-1", cwd=pets)
+    assert refused.returncode == 2
+    assert "--overwrite" in refused.stderr
+    assert (pets / "runs" / "pets-1" / "summary.json").read_bytes() == before
+    assert run(*words, "--seed", 3, "--out", "runs/pets-1", "--overwrite", cwd=pets).returncode == 0
+    assert json.loads((pets / "runs" / "pets-1" / "config.json").read_text())["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "digit"], "unknown data 'digit'; did you mean 'digits'?"),
+        (["train", "none.npz"], "no such file: none.npz"),
+        (["train", "--method", "spl"], "unknown method 'spl'; did you mean 'sprl'?"),
+        (["train", "--set", "gama_d=5"], "unknown field of sprl 'gama_d'; did you mean 'gamma_d'?"),
+        (["train", "--set", "T1"], "must be FIELD=VALUE"),
+        (["train", "--network", "mlp:widht=4"], "unknown field of mlp 'widht'; did you mean 'width'?"),
+        (["train", "--network", "resnet:stem=x"], "unknown network 'resnet'; did you mean 'resnet18'?"),
+        (["train", "--corrupt", "0.5"], "--corrupt symmetric:0.5 damages labels for an experiment, --noise-rate 0.5 tells"),
+        (["train", "--corrupt", "symmetric:0.95"], "out of bounds"),
+        (["train", "--corrupt", "pair:0.5"], "below 0.5"),
+        (["train", "--corrupt", "par:0.5"], "did you mean 'pair'?"),
+        (["train", "--noise-rate", "1.2"], "the noise rate is 1.2"),
+        (["train", "--epochs", "5", "--set", "T1=5"], "T1 is 5 but must be at least 1 and less than the 5 epochs"),
+        (["train", "--epochs", "0"], "0 epochs is too few"),
+        (["train", "--epochs", "many"], "--epochs"),
+        (["train", "--batch-size", "1"], "batch norm"),
+        (["train", "--nonsense"], "No such option: --nonsense"),
+        (["train", "--device", "tpu"], "unknown device 'tpu'"),
+        (["train", "--out", "pets.npz"], "cannot write to pets.npz"),
+        (["train", "--out", "/proc/nowhere"], "cannot write to /proc/nowhere"),
+        (["train", "--out", "."], "holds other files and no run"),
+        (["train", "one.npz"], "1 sample is too few"),
+        (["train", "same.npz"], "one class"),
+        (["train", "nan.npz"], "column 2 holds NaN in row 1"),
+        (["train", "floats.npz"], "must be one whole number or string a row"),
+        (["train", "pets.npz", "--network", "resnet18"], "resnet18 takes pictures"),
+        (["predict", "nowhere", "pets.npz"], "nowhere is no run"),
+        (["predict", "."], "Missing argument 'INPUT'"),
+        (["trian"], "trian"),
+    ],
+)
+def test_bad_input_gets_one_line_and_leaves_nothing(pets, monkeypatch, capsys, words, message):
+    row = np.eye(3)
+    row[1, 2] = np.nan
+    np.savez(pets / "one.npz", x=np.ones((1, 2)), y=[1])
+    np.savez(pets / "same.npz", x=np.eye(3), y=[1, 1, 1])
+    np.savez(pets / "nan.npz", x=row, y=[0, 1, 0])
+    np.savez(pets / "floats.npz", x=np.eye(3), y=[0.5, 1, 0])
+    before = files(pets)
+    monkeypatch.chdir(pets)
+    monkeypatch.setattr(sys, "argv", ["sprl", *words])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message in error
+    assert error.startswith("sprl: ")
+    assert len(error.splitlines()) == 1
+    assert files(pets) == before
+
+
+def test_bad_input_ends_the_process_with_two(pets):
+    done = run("train", "digit", cwd=pets)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "sprl: unknown data 'digit'; did you mean 'digits'?\n")
+
+
+def test_ctrl_c_ends_the_run_and_keeps_what_was_learned(pets):
+    words = [sys.executable, "-m", "sprl", "train", "pets.npz", "--epochs", "5000", "--set", "T1=1", "--out", "long"]
+    process = subprocess.Popen(words, cwd=pets, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics = pets / "long" / "metrics.jsonl"
+    for _ in range(600):
+        if metrics.exists() and metrics.read_text().count("\n") > 5:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "what was learned so far is kept" in out
+    summary = json.loads((pets / "long" / "summary.json").read_text())
+    assert summary["interrupted"]
+    assert summary["epochs"] == len(metrics.read_text().splitlines()) > 5
+    assert load_file(pets / "long" / "model.safetensors")
+
+
+def test_help_teaches_and_is_quick():
+    done = run("train", "--help", cwd=".")
+    for word in ("--corrupt", "--noise-rate", "--set", "--overwrite", "demonstration"):
+        assert word in done.stdout
+    heavy = "import sys, sprl.cli; print([m for m in ('torch', 'sklearn', 'pandas', 'numpy', 'matplotlib') if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_methods_are_listed_with_their_fields():
+    done = run("methods", cwd=".")
+    for word in ("sprl", "standard", "gamma_d=auto", "limit=auto", "Never choose", "--set"):
+        assert word.lower() in done.stdout.lower()
+
+
+def test_tune_names_the_command_to_train_with(pets):
+    done = run("tune", "pets.npz", "--epochs", 4, "--folds", 2, cwd=pets)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("held-out labels predicted") >= 6
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("Next     sprl train pets.npz")
+    assert "--set T1=1 --set gamma_d=" in last
+    assert run(*last.split()[2:], cwd=pets).returncode == 0
+    assert run("tune", "pets.npz", "--epochs", 1, cwd=pets).returncode == 2

@@ -1,0 +1,62 @@
+"""Defaults that fit the data, and what is said about mistakes."""
+
+import pytest
+import torch
+
+from sprl.config import default_batch_size, default_epochs, default_lr, find_device, make_method, parse_assignments
+from sprl.errors import InputError
+from sprl.methods import SPRL, Standard
+
+
+def test_text_becomes_the_type_of_its_field():
+    read = make_method("sprl", {"T1": "5", "gamma_d": "2.5", "normalised": "true", "limit": "none", "noise_rate": "0.2"})
+    assert read == SPRL(T1=5, gamma_d=2.5, normalised=True, limit="none", noise_rate=0.2)
+    assert isinstance(read.T1, int)
+    assert make_method("sprl", {"T1": "auto"}).T1 == "auto"
+
+
+def test_a_known_rate_reaches_the_methods_that_can_use_it():
+    assert make_method("sprl", {}, 0.3).noise_rate == 0.3
+    assert make_method("standard", {}, 0.3) == Standard()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("spl", {}, "unknown method 'spl'; did you mean 'sprl'"),
+        ("sprl", {"gama_d": "5"}, "unknown field of sprl 'gama_d'; did you mean 'gamma_d'"),
+        ("sprl", {"T1": "five"}, "T1 cannot be 'five': it must be 'auto' or a whole number"),
+        ("sprl", {"T1": "2.5"}, "T1 cannot be '2.5'"),
+        ("sprl", {"gamma_d": "nan"}, "gamma_d cannot be 'nan'"),
+        ("sprl", {"normalised": "perhaps"}, "must be true or false"),
+        ("sprl", {"limit": "agree"}, "must be 'none' or 'agreement' or 'auto'"),
+        ("standard", {"T1": "3"}, "unknown field of standard 'T1'"),
+    ],
+)
+def test_mistakes_are_named(name, values, message):
+    with pytest.raises(InputError, match=message):
+        make_method(name, values)
+
+
+def test_assignments():
+    assert parse_assignments(["T1=5", "limit = none"]) == {"T1": "5", "limit": "none"}
+    with pytest.raises(InputError, match="must be FIELD=VALUE"):
+        parse_assignments(["T1"])
+
+
+def test_defaults_follow_the_paper_where_it_applies():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert default_epochs((3, 32, 32), gpu) == 200
+    assert {default_epochs((3, 32, 32), cpu), default_epochs((1, 8, 8), gpu), default_epochs((20,), gpu)} == {60}
+    assert (default_batch_size(50_000), default_batch_size(1347)) == (128, 32)
+    assert default_lr("resnet18:stem=released", (1, 28, 28)) == 1e-4
+    assert {default_lr("resnet18", (3, 32, 32)), default_lr("convnet", (1, 28, 28))} == {1e-3}
+
+
+def test_devices():
+    assert find_device("cpu") == torch.device("cpu")
+    with pytest.raises(InputError, match="unknown device 'gpu'"):
+        find_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="use --device cpu"):
+            find_device("cuda")

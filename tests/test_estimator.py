@@ -1,0 +1,170 @@
+"""NoisyLabelClassifier: scikit-learn's contract, and what it adds."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from sprl import SPRL, InputError, NoisyLabelClassifier, SprlWarning
+from sprl.noise import corrupt
+
+quick = {"epochs": 12, "lr": 1e-2, "random_state": 0, "device": "cpu"}
+
+
+# check_array_api_input needs SCIPY_ARRAY_API and skips itself without it: this estimator takes NumPy arrays.
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([NoisyLabelClassifier(epochs=20, random_state=0, device="cpu")])
+def test_the_contract_of_scikit_learn(estimator, check):
+    assert check(estimator) is None
+
+
+@pytest.fixture
+def noisy(points):
+    x, clean = points
+    return x, corrupt(clean, "symmetric:0.33", 4, seed=0), clean
+
+
+def test_it_learns_through_wrong_labels_and_names_them(noisy):
+    x, y, clean = noisy
+    names = np.array(["ant", "bee", "cat", "dog"])
+    model = NoisyLabelClassifier(**quick).fit(x, names[y])
+    assert (model.predict(x) == names[clean]).mean() > 0.97
+    issues = model.label_issues()
+    assert list(issues) == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
+    assert (issues["is_label_issue"] == (y != clean)).mean() > 0.95
+    assert issues["given_label"].tolist() == names[y].tolist()
+    assert model.noise_rate_ == pytest.approx((y != clean).mean(), abs=0.05)
+    assert [row["epoch"] for row in model.history_] == list(range(1, 13))
+    assert 1 <= model.T1_ <= 3
+
+
+def test_pickle_and_clone(noisy):
+    x, y, _ = noisy
+    model = NoisyLabelClassifier(**quick, method=SPRL(T1=2)).fit(x, y)
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).predict_proba(x), model.predict_proba(x))
+    again = clone(model).fit(x, y)
+    assert np.array_equal(again.predict_proba(x), model.predict_proba(x))
+    assert clone(model).get_params()["method"] == SPRL(T1=2)
+
+
+def test_pipeline_and_grid_search(noisy):
+    x, y, _ = noisy
+    pipeline = make_pipeline(MinMaxScaler(), NoisyLabelClassifier(**quick))
+    search = GridSearchCV(pipeline, {"noisylabelclassifier__method": ["standard", SPRL(T1=1)]}, cv=2).fit(x, y)
+    assert search.best_score_ > 0.5
+
+
+@pytest.mark.parametrize("form", ["grey", "colour", "floats", "dataset"])
+def test_pictures_and_datasets(form):
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    x = rng.integers(0, 100, (80, 8, 8), dtype=np.uint8)
+    x[y == 1, :4] += 120
+    model = NoisyLabelClassifier(**quick, method=SPRL(T1=1))
+    if form == "dataset":
+        data = TensorDataset(torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y))
+        assert (model.fit(data).predict(data) == y).mean() == 1
+        return
+    x = {"grey": x, "colour": np.stack([x] * 3, axis=3), "floats": x / 3.0}[form]
+    assert (model.fit(x, y).predict(x) == y).mean() == 1
+    with pytest.raises(InputError, match="trained on rows of shape"):
+        model.predict(x[:, :5])
+
+
+@pytest.mark.parametrize("labels", [["yes", "no"], [("a", 1), ("b", 2)], [True, False], [None, 7]])
+def test_labels_of_any_hashable_kind(points, labels):
+    x, y = points
+    given = [labels[i % 2] for i in y]
+    model = NoisyLabelClassifier(**quick, method="standard").fit(x, given)
+    assert (np.array([a == b for a, b in zip(model.predict(x), given, strict=True)])).mean() > 0.95
+
+
+def test_networks_and_optimizers_of_ones_own(noisy):
+    x, y, clean = noisy
+
+    def factory(shape, num_classes):
+        return nn.Sequential(nn.Linear(shape[0], 32), nn.ReLU(), nn.Linear(32, num_classes))
+
+    module = factory((6,), 4)
+    before = [p.clone() for p in module.parameters()]
+    for network in (factory, module):
+        model = NoisyLabelClassifier(**quick, network=network, optimizer=torch.optim.AdamW).fit(x, y)
+        assert (model.predict(x) == clean).mean() > 0.9
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))  # copied, not trained in place
+
+
+def test_the_normalised_form_under_sgd(noisy):
+    x, y, clean = noisy
+    method = SPRL(T1=1, normalised=True)
+    model = NoisyLabelClassifier(epochs=12, lr=0.1, random_state=0, method=method, optimizer=torch.optim.SGD).fit(x, y)
+    assert (model.predict(x) == clean).mean() > 0.97
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "spl"}, "did you mean 'sprl'"),
+        ({"network": "resnet"}, "did you mean 'resnet18'"),
+        ({"epochs": 0}, "0 epochs is too few"),
+        ({"batch_size": 1}, "batch norm needs at least 2"),
+        ({"lr": -1.0}, "learning rate is -1"),
+        ({"noise_rate": 1.5}, "noise rate is 1.5"),
+        ({"method": SPRL(T1=50)}, "less than the 12 epochs"),
+        ({"network": nn.Linear(6, 3)}, "must return one logit a class"),
+        ({"network": lambda shape, num_classes: None}, "returned NoneType, not a torch.nn.Module"),
+    ],
+)
+def test_mistakes_are_value_errors_with_one_line(noisy, change, message):
+    x, y, _ = noisy
+    with pytest.raises(InputError, match=message):
+        NoisyLabelClassifier(**{**quick, **change}).fit(x, y)
+
+
+def test_bad_rows_and_labels(points):
+    x, y = points
+    broken = x.copy()
+    broken[7, 3] = np.nan
+    for rows, labels, message in [
+        (broken, y, "column 3 holds NaN in row 7"),
+        (x, np.zeros(len(x), int), "one class"),
+        (x[:1], y[:1], "1 sample is too few"),
+        (x, y[:5], "X has 400 rows but y has 5 labels"),
+        (x, None, "y is None"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            NoisyLabelClassifier(**quick).fit(rows, labels)
+
+
+def test_data_frames_name_their_features(points):
+    x, y = points
+    frame = pd.DataFrame(x, columns=list("abcdef"))
+    model = NoisyLabelClassifier(**quick).fit(frame, pd.Series(y, index=np.arange(400)[::-1]))
+    assert model.feature_names_in_.tolist() == list("abcdef")
+    assert (model.predict(frame) == y).mean() > 0.97
+
+
+def test_ctrl_c_keeps_what_was_learned(points, capsys):
+    x, y = points
+    calls = []
+
+    def interrupt(batch):
+        calls.append(1)
+        if len(calls) > 40:
+            raise KeyboardInterrupt
+        return batch
+
+    model = NoisyLabelClassifier(**quick, method=SPRL(T1=1), augment=interrupt, verbose=True)
+    with pytest.warns(SprlWarning, match="stopped after epoch 3 of 12"):
+        model.fit(x, y)
+    assert len(model.history_) == 3
+    assert (model.predict(x) == y).mean() > 0.9
+    assert "epoch 3/12" in capsys.readouterr().err
