@@ -56,7 +56,7 @@ def main() -> None:
             f"{noise or 'as they are':<15} {mean(standard, 'last10'):8.2f} {mean(sprl, 'last10'):6.2f}"
             f"  ({mean(standard, 'best'):.2f} {mean(sprl, 'best'):.2f})  {found}  {T1}  {mean(sprl, 'seconds'):.1f}"
         )
-    print("\nshort schedules: Standard / SPRL, mean of the last ten epochs (last epoch in brackets is in the record)")
+    print("\nshort schedules: Standard / SPRL, mean of the last ten epochs")
     for T in (3, 5, 10):
         cells = [
             f"{mean(pick('short', 'standard', n, T), 'last10'):.2f} / {mean(pick('short', 'sprl', n, T), 'last10'):.2f}" for n in NOISES
@@ -70,7 +70,7 @@ def main() -> None:
     )
     for noise in NOISES:
         print(f"SGD, normalised loss, {noise or 'as they are'}: {mean(pick('sgd', 'sprl', noise), 'last10'):.2f}")
-    save(Path(sys.argv[1] if len(sys.argv) > 1 else "results/digits-defaults.json"), records=records)
+    save(Path(sys.argv[1] if len(sys.argv) > 1 else "results/digits-defaults.json"), records)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def main() -> None:
             print(f"limit {limit:<6}" + "".join(f"{f'gamma_d {g}':>13}" for g in GAMMAS))
             for T1 in T1S:
                 print(f"  T1 {T1:>3}    " + "".join(f"{means[T1, g, limit]:>13.2f}" for g in GAMMAS))
-    save(Path(sys.argv[1] if len(sys.argv) > 1 else "results/digits-grid.json"), records=records)
+    save(Path(sys.argv[1] if len(sys.argv) > 1 else "results/digits-grid.json"), records)
 
 
 if __name__ == "__main__":

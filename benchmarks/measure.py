@@ -49,6 +49,7 @@ def measure(config: Config, data: Data | None = None, change: Callable[[Run], Ru
         "noise_rate": summary["noise_rate_realised"],
         "noise_rate_estimated": summary["noise_rate_estimated"],
         "seconds": summary["seconds"],
+        "curve": [round(row["test_accuracy"], 2) for row in run.rows],
     }
 
 
@@ -76,11 +77,13 @@ def over_cores(function: Callable[..., Record], jobs: Iterable[tuple[Any, ...]])
     return records
 
 
-def save(path: Path, **parts: Any) -> None:
+def save(path: Path, records: list[Record], **parts: Any) -> None:
     """One file with what was measured, where and with what."""
     machine = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "threads_per_run": 1}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"date": date.today().isoformat(), "machine": machine, "versions": versions(), **parts}, indent=1) + "\n")
+    head = {"date": date.today().isoformat(), "machine": machine, "versions": versions(), **parts}
+    lines = ",\n".join(json.dumps(record) for record in records)  # a record a line
+    path.write_text(json.dumps(head)[:-1] + f', "records": [\n{lines}\n]}}\n')
     print(f"wrote {path}")
 
 
