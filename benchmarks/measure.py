@@ -39,6 +39,7 @@ def measure(config: Config, data: Data | None = None, change: Callable[[Run], Ru
     return {
         "config": run.config.to_json(),
         "T1": summary["T1"],
+        "spread": run.rows[-1].get("spread"),
         "last10": summary["last10"],
         "best": summary["best_oracle"],
         "balanced": 100 * balanced_accuracy_score(run.data.y_test, predicted),

@@ -1,14 +1,15 @@
 """What is recorded of each sample, and the verdict on its label."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprl.core import Batch
-from sprl.errors import InputError
-from sprl.labels import Recorder, as_labels, is_label_issue, label_quality, new_record, predicted_label, record
+from sprl.errors import InputError, SprlWarning
+from sprl.labels import Recorder, as_labels, is_label_issue, label_quality, new_record, predicted_label, record, warn_of_doubts
 
 
 def logits_of(p):
@@ -130,3 +131,21 @@ def test_whole_numbers_of_any_kind_are_labels(y):
 def test_what_are_no_labels(y, message):
     with pytest.raises(InputError, match=message):
         as_labels(y, 3)
+
+
+def issues_of(flags, given):
+    return pd.DataFrame({"is_label_issue": flags, "given_label": given})
+
+
+def test_a_class_almost_all_flagged_is_doubtful():
+    given = ["a"] * 10 + ["b"] * 10
+    with pytest.warns(SprlWarning, match="90% of the labels of class 'a' are flagged"):
+        warn_of_doubts(issues_of([True] * 9 + [False] * 11, given), {})
+    warn_of_doubts(issues_of([True] * 8 + [False] * 12, given), {})
+
+
+def test_a_curriculum_that_began_at_its_lower_bound_is_doubtful():
+    issues = issues_of([False] * 50, ["a"] * 50)
+    with pytest.warns(SprlWarning, match="sure of 3 of 50 labels"):
+        warn_of_doubts(issues, {"m": torch.tensor(5), "confident": torch.tensor(3)})
+    warn_of_doubts(issues, {"m": torch.tensor(6), "confident": torch.tensor(6)})

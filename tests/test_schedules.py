@@ -22,11 +22,11 @@ def plans(draw):
 
 
 def equation_6(t, n, m, T, T1, K):
-    """Eq. 6 as it is written."""
+    """Eq. 6 as it is written, both floors at least 1."""
     if t <= T1:
         return n
     every = max(1, math.floor(Fraction(T - T1) / (K - Fraction(m * K, n) + 1)))
-    return min(m + math.floor(Fraction(t - T1, every)) * math.floor(Fraction(n, K)), n)
+    return min(m + math.floor(Fraction(t - T1, every)) * max(1, math.floor(Fraction(n, K))), n)
 
 
 def first_epoch_with_all(size, n, T1, T):

@@ -69,7 +69,8 @@ def train(
     from sprl import show
     from sprl.config import Config, parse_assignments
     from sprl.files import make_folder, write_config, write_metrics, write_results
-    from sprl.run import prepare, warn_of_doubts
+    from sprl.labels import warn_of_doubts
+    from sprl.run import prepare
 
     demonstration = data is None and labels is None and corrupt is None
     config = Config(
@@ -104,7 +105,7 @@ def train(
             path.rmdir()
             raise
     summary = write_results(path, run)
-    warn_of_doubts(run.labels(), run.state)
+    warn_of_doubts(run.labels(), run.state.memory)
     show.results(run, summary, path)
     if interrupted:
         raise typer.Exit(130)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -35,13 +35,12 @@ class Config:
         return asdict(self)
 
 
-def make_method(name: str, values: dict[str, Any], noise_rate: float | None = None) -> Method:
-    """The method `name` with its fields, which may be text. `noise_rate` goes to the methods that can use it."""
-    cls = METHODS[pick("method", name, METHODS)]
-    read = read_fields(cls, name, values)
-    if noise_rate is not None and any(f.name == "noise_rate" for f in fields(cls)):  # type: ignore[arg-type]
-        read["noise_rate"] = noise_rate
-    return cls(**read)
+def make_method(method: str | Method, values: dict[str, Any], noise_rate: float | None = None) -> Method:
+    """A method, by name with fields that may be text, or as it is. `noise_rate` goes to those that can use it."""
+    if isinstance(method, str):
+        cls = METHODS[pick("method", method, METHODS)]
+        method = cls(**read_fields(cls, method, values))
+    return replace(method, noise_rate=noise_rate) if noise_rate is not None and hasattr(method, "noise_rate") else method  # type: ignore[type-var]
 
 
 def parse_assignments(texts: list[str]) -> dict[str, str]:

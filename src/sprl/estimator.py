@@ -22,7 +22,7 @@ from sprl.data import Array, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
 from sprl.engine import State, Task, predict, start
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import label_issues
+from sprl.labels import label_issues, warn_of_doubts
 from sprl.networks import Factory, choose
 from sprl.training import train
 
@@ -108,6 +108,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.networks_ = state.networks.eval()
         self._issues = label_issues(state.memory, task.y, self.classes_)
         self.noise_rate_ = float(self._issues["is_label_issue"].mean())
+        warn_of_doubts(self._issues, state.memory)
         return self
 
     def _start(self, x: torch.Tensor, number: Array) -> tuple[Task, State]:
@@ -131,8 +132,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             augment=augment or (lambda x: x),
             optimizer=self.optimizer or torch.optim.Adam,
         )
-        method = make_method(self.method, {}, self.noise_rate) if isinstance(self.method, str) else self.method
-        return task, start(task, method, network)
+        return task, start(task, make_method(self.method, {}, self.noise_rate), network)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [N, C], columns as in `classes_`."""

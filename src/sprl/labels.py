@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sprl.core import Batch, Memory
-from sprl.errors import InputError
+from sprl.errors import InputError, SprlWarning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,3 +109,18 @@ def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None
             "predicted_label": names.iloc[predicted_label(memory, y).cpu().numpy()].to_numpy(),
         }
     )
+
+
+def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:
+    """Say where the verdict on the labels stands on weak ground."""
+    flagged = issues.groupby("given_label", sort=False)["is_label_issue"].mean()
+    for name, share in flagged[flagged > 0.8].items():
+        warnings.warn(f"{share:.0%} of the labels of class {name!r} are flagged: check some before trusting it", SprlWarning, stacklevel=3)
+    n = len(issues)
+    if int(memory.get("m", -1)) == max(1, n // 10):
+        warnings.warn(
+            f"after warm-up the network was sure of {int(memory['confident'])} of {n} labels, so the curriculum began at its lower bound, "
+            "a tenth: usual under heavy noise, otherwise a sign that T1 or the network is too small",
+            SprlWarning,
+            stacklevel=3,
+        )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import platform
 import time
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from sprl.data import Data, check_learnable
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.engine import State, Task, pixels_to_float, predict, start
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError
 from sprl.labels import label_issues
 from sprl.networks import choose
 from sprl.noise import corrupt
@@ -124,7 +123,8 @@ def prepare(config: Config, data: Data | None = None) -> Run:
     batch_size = default_batch_size(len(data.y)) if config.batch_size is None else config.batch_size
     lr = default_lr(network, data.shape) if config.lr is None else config.lr
     check_training(epochs, batch_size, lr)
-    config = replace(config, network=network, epochs=epochs, batch_size=batch_size, lr=lr)
+    method = make_method(config.method, config.fields, config.noise_rate)
+    config = replace(config, fields=asdict(method), network=network, epochs=epochs, batch_size=batch_size, lr=lr)  # type: ignore[call-overload]
     task = Task(
         x=data.x.to(device),
         y=torch.from_numpy(data.y).to(device),
@@ -135,7 +135,6 @@ def prepare(config: Config, data: Data | None = None) -> Run:
         seed=config.seed,
         augment=suited_to(data.shape),
     )
-    method = make_method(config.method, config.fields, config.noise_rate)
     return Run(config, data, task, start(task, method, network), why)
 
 
@@ -149,19 +148,3 @@ def with_labels(data: Data, config: Config) -> Data:
         clean = data.y if data.clean is None else data.clean
         return replace(data, y=corrupt(clean, config.corrupt, len(data.classes), config.seed), clean=clean)
     return data
-
-
-def warn_of_doubts(labels: pd.DataFrame, state: State) -> None:
-    """Say where the verdict on the labels stands on weak ground."""
-    flagged = labels.groupby("given_label")["is_label_issue"].mean()
-    for name, share in flagged[flagged > 0.8].items():
-        warnings.warn(f"{share:.0%} of the labels of class {name!r} are flagged: check some before trusting it", SprlWarning, stacklevel=2)
-    confident = state.memory.get("confident")
-    n = len(labels)
-    if confident is not None and getattr(state.method, "noise_rate", None) is None and int(confident) < n // 10:
-        warnings.warn(
-            f"after warm-up the network was sure of {int(confident)} of {n} labels, so the curriculum began at its lower bound, a tenth "
-            "(m = n/10): usual under heavy noise, otherwise a sign that T1 or the network is too small",
-            SprlWarning,
-            stacklevel=2,
-        )

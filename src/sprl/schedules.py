@@ -10,12 +10,12 @@ def curriculum_size(t: int, *, n: int, m: int, T: int, T1: int, K: int = 10) -> 
       \min\Big(m + \Big\lfloor \frac{t - T_1}{\lfloor (T - T_1) / (K - mK/n + 1) \rfloor} \Big\rfloor
       \lfloor n / K \rfloor,\ n\Big) \text{ after}$$
 
-    The inner floor is at least 1, so that short schedules work.
+    The inner floor is at least 1, so that short schedules work, and so is floor(n / K), for fewer than K samples.
     """
     if t <= T1:
         return n
     every = max(1, (T - T1) * n // (K * n - m * K + n))
-    return min(m + (t - T1) // every * (n // K), n)
+    return min(m + (t - T1) // every * max(1, n // K), n)
 
 
 def curriculum_size_released(t: int, *, n: int, tenths: int, T: int, T1: int) -> int:
@@ -49,6 +49,20 @@ def start_size(confident: int, n: int) -> int:
 def start_size_known(noise_rate: float, n: int) -> int:
     """m when the noise rate e is known: 0.65 (1 - e) n, the middle of the paper's 0.5 to 0.8, clamped as above."""
     return start_size(round(0.65 * (1.0 - noise_rate) * n), n)
+
+
+def published(t: int, *, confident: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
+    """delta(t - 1) and gamma(t) of an epoch t > T1, as in the paper."""
+    m = start_size(confident, n)
+    gamma_max = largest_resistance(gamma_d, m=m, n=n)
+    return curriculum_size(t - 1, n=n, m=m, T=T, T1=T1, K=K), resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1)
+
+
+def released(t: int, *, confident: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
+    """The same as in the released code: m in tenths, plus one, at most five; mu one epoch late; no resistance in epoch T1 + 1."""
+    tenths = min(10 * confident // n + 1, 5)
+    gamma = gamma_d * (10 - tenths) * resistance_ramp((t - 1 - T1) / (T - T1)) if t > T1 + 1 else 0.0
+    return curriculum_size_released(t - 1, n=n, tenths=tenths, T=T, T1=T1), gamma
 
 
 def decay_start(T: int) -> int:

@@ -11,26 +11,24 @@ from sprl.core import Batch, Clock, Memory, Predict, Step
 from sprl.errors import InputError
 from sprl.functional import cross_entropy, masked_mean, resistance, shares, smallest, spread
 
-# Measured at T1. Spread of symmetric noise: 0.87 to 1; of people's labels on CIFAR-10: 0.65 to 0.79; of pair noise: 0 to 0.55.
-LIMIT_BELOW = 0.85
-PAIRWISE_BELOW = 0.6
+# Where "auto" draws its lines in functional.spread; docs/log.md has what symmetric, pair and people's noise measure.
+LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
 
 
 @dataclass(frozen=True)
 class SPRL:
     """Warm up for T1 epochs, then train on a growing curriculum of likely labels (Eq. 6, 13) plus a resistance loss (Eq. 7, 10, 11).
 
-    The paper and the authors' released code differ in three choices, each a field here. `SPRL.as_published()` is the paper's reading,
-    `SPRL.as_released()` the code's; the default takes what measured best at no extra cost. Differences from both: with
-    growth="released" the curriculum's start counts all classes, where the code by accident counts the last one only. The limit is ours.
+    Paper and released code differ in three choices, each a field: `SPRL.as_published()`, `SPRL.as_released()`; the default takes what
+    measured best at no extra cost. Ours: the limit, and every "auto". Differences from the references: with growth="released" the
+    curriculum's start counts all classes, where the code by accident counts the last one only.
     """
 
     T1: int | Literal["auto"] = "auto"
     """Warm-up epochs. "auto": the first epoch within one standard error of the best accuracy on a held-out noisy tenth."""
     gamma_d: float | Literal["auto"] = "auto"
-    """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto", ours: the paper's values for CIFAR, 50 for pair noise
-    and 10 for any other, told apart at T1 by functional.spread; less in schedules under 60 epochs, in proportion, which strong
-    resistance would freeze before they have learned."""
+    """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto": the paper's values for CIFAR, 50 for pair noise and 10
+    for any other, told apart at T1; in proportion less under 60 epochs, which would freeze before they have learned."""
     K: int = 10
     """Number of subsets in which the curriculum grows (Eq. 6)."""
     noise_rate: float | None = None
@@ -42,7 +40,7 @@ class SPRL:
     growth: Literal["eq6", "released"] = "eq6"
     """Grow by Eq. 6, or as the released code: start, steps of a tenth, all in 0.15 T early, and mu one epoch late."""
     limit: Literal["none", "agreement", "auto"] = "auto"
-    """Ours, not the paper's: never choose more of a given class than there are samples whose prediction agrees with their label.
+    """Not the paper's: never choose more of a given class than there are samples whose prediction agrees with their label.
     "auto" decides at T1: limit where wrong labels gather in few classes (functional.spread), as people's do."""
     normalised: bool = False
     """Divide the loss by 1 + gamma(t), for optimizers that feel its scale (SGD). Adam does not: the paper's recipes keep Eq. 10."""
@@ -64,17 +62,18 @@ class SPRL:
             raise InputError(f"T1 is {self.T1} but must be at least 1 and less than the {epochs} epochs; lower T1 or raise the epochs")
         if self.gamma_d != "auto" and self.gamma_d < 0:
             raise InputError(f"gamma_d is {self.gamma_d} but must not be negative")
-        if not 1 <= self.K <= len(y):
-            raise InputError(f"K is {self.K} but must be at least 1 and at most the {len(y)} samples")
+        if self.K < 1:
+            raise InputError(f"K is {self.K} but must be at least 1")
         if self.noise_rate is not None and not 0 <= self.noise_rate < 1:
             raise InputError(f"the noise rate is {self.noise_rate} but must be at least 0 and below 1")
-        n, device = len(y), y.device
         return {
-            "chosen": torch.ones(n, dtype=torch.bool, device=device),  # v
-            "gamma": torch.zeros((), device=device),
-            "confident": torch.zeros((), dtype=torch.int64, device=device),  # largest count of p[y] >= 0.5, scaled to n
-            "limited": torch.tensor(self.limit == "agreement", device=device),
-            "gamma_d": torch.tensor(10.0 if self.gamma_d == "auto" else self.gamma_d, device=device),
+            "chosen": torch.ones_like(y, dtype=torch.bool),  # v
+            "confident": torch.zeros_like(y[0]),  # largest count of p[y] >= 0.5 so far, scaled to n
+            "m": torch.zeros_like(y[0]),
+            "gamma": torch.zeros((), device=y.device),
+            "gamma_d": torch.tensor(10.0 if self.gamma_d == "auto" else self.gamma_d, device=y.device),
+            "limited": torch.tensor(self.limit == "agreement", device=y.device),
+            "spread": torch.ones((), dtype=torch.float64, device=y.device),
         }
 
     def refresh(self, memory: Memory, y: Tensor, clock: Clock, predict: Predict) -> Memory:
@@ -83,45 +82,35 @@ class SPRL:
         if t == 1:
             return {}
         p = predict() if self.predictions == "evaluated" else memory["previous"]
+        visited = p.sum(1) > 0
         likely = p.gather(1, y.unsqueeze(1)).squeeze(1)  # p^{t-1}[given label]
         new: Memory = {}
         if t <= T1 + 1:
-            visited = int((p.sum(1) > 0).sum())
-            count = int((likely >= 0.5).sum()) * n // max(visited, 1)
+            count = int((likely >= 0.5).sum()) * n // max(int(visited.sum()), 1)
             new["confident"] = memory["confident"].clamp(min=count)
         if t <= T1:
             return new
         if t == T1 + 1:
-            evenness = spread(p, y)  # NaN, which cannot tell, is below nothing
+            if self.noise_rate is not None:
+                new["confident"] = torch.full_like(new["confident"], schedules.start_size_known(self.noise_rate, n))
+            new["m"] = torch.full_like(new["confident"], schedules.start_size(int(new["confident"]), n))
+            new["spread"] = spread(p, y).nan_to_num(1.0)  # where nothing can be told: as if even
             if self.limit == "auto":
-                new["limited"] = evenness < LIMIT_BELOW
+                new["limited"] = new["spread"] < LIMIT_BELOW
             if self.gamma_d == "auto":
-                new["gamma_d"] = torch.where(evenness < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
-        state = memory | new
+                new["gamma_d"] = torch.where(new["spread"] < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
 
-        size, gamma = self._curriculum(int(state["confident"]), float(state["gamma_d"]), n, t, T, T1)
-        new["gamma"] = torch.full_like(memory["gamma"], gamma)
+        state = memory | new
+        plan = schedules.published if self.growth == "eq6" else schedules.released
+        size, gamma = plan(t, confident=int(state["confident"]), n=n, gamma_d=float(state["gamma_d"]), T=T, T1=T1, K=self.K)
         group = y if self.choice == "per-class" else torch.zeros_like(y)
         counts = shares(size, torch.bincount(group, minlength=p.shape[1]))
         if t > T1 + 1 and bool(state["limited"]):
-            agree = torch.bincount(group[(p.argmax(1) == y) & (p.sum(1) > 0)], minlength=len(counts))
+            agree = torch.bincount(group[(p.argmax(1) == y) & visited], minlength=len(counts))
             counts = torch.minimum(counts, agree.clamp(min=1))
         new["chosen"] = smallest(-likely, group, counts)
+        new["gamma"] = torch.full_like(memory["gamma"], gamma)
         return new
-
-    def _curriculum(self, confident: int, gamma_d: float, n: int, t: int, T: int, T1: int) -> tuple[int, float]:
-        """delta(t - 1) and gamma(t)."""
-        if self.noise_rate is not None:
-            confident = schedules.start_size_known(self.noise_rate, n)
-        if self.growth == "released":
-            tenths = min(10 * confident // n + 1, 5)
-            size = schedules.curriculum_size_released(t - 1, n=n, tenths=tenths, T=T, T1=T1)
-            late = (t - 1 - T1) / (T - T1)
-            return size, gamma_d * (10 - tenths) * schedules.resistance_ramp(late) if t > T1 + 1 else 0.0
-        m = schedules.start_size(confident, n)
-        gamma_max = schedules.largest_resistance(gamma_d, m=m, n=n)
-        size = schedules.curriculum_size(t - 1, n=n, m=m, T=T, T1=T1, K=self.K)
-        return size, schedules.resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1)
 
     def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
         """Eq. 12b: cross-entropy over the chosen, resistance over all."""
