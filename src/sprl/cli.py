@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sprl import __version__
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, printable
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # ours or click's, whichever this typer stands on
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 Data = Annotated[
     str | None,
-    typer.Argument(metavar="[DATA]", help="A set (digits) or an .npz file with x, y[, x_test, y_test]. None: a demonstration on digits."),
+    typer.Argument(metavar="DATA", help="A set (digits) or an .npz file with x, y[, x_test, y_test]. None: a demonstration on digits."),
 ]
 Labels = Annotated[
     str | None,
@@ -104,9 +104,9 @@ def train(
             (path / "config.json").unlink()
             path.rmdir()
             raise
-    summary = write_results(path, run)
-    warn_of_doubts(run.labels(), run.state.memory)
-    show.results(run, summary, path)
+    issues, summary = write_results(path, run)
+    warn_of_doubts(issues, run.state.memory)
+    show.results(run, issues, summary, path)
     if interrupted:
         raise typer.Exit(130)
 
@@ -199,7 +199,7 @@ def main() -> None:
 
     def one_line(message: Any, category: Any, *place: Any, **more: Any) -> None:
         if issubclass(category, SprlWarning):
-            print(f"sprl: note: {message}", file=sys.stderr)
+            print(f"sprl: note: {printable(str(message))}", file=sys.stderr)
 
     warnings.showwarning = one_line
     warnings.simplefilter("always", SprlWarning)
@@ -212,5 +212,5 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
-    print("sprl: " + " ".join(message.split()), file=sys.stderr)
+    print(f"sprl: {printable(message)}", file=sys.stderr)
     sys.exit(2)

@@ -12,6 +12,11 @@ class SprlWarning(UserWarning):
     """Something a user should know about a run that goes on all the same."""
 
 
+def printable(text: str) -> str:
+    """`text` on one line without control characters: names of files and classes are other people's."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
 def pick(kind: str, name: str, options: Iterable[str]) -> str:
     """`name` if it is one of `options`, else an InputError that names the nearest."""
     options = list(options)

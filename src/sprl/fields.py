@@ -23,8 +23,7 @@ def check_fields(method: Method) -> None:
 
 def read_value(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type that `hint` names, e.g. "5" as 5 for int | Literal["auto"]."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
-    words = [word for option in options if typing.get_origin(option) is typing.Literal for word in typing.get_args(option)]
+    options, words = parts(hint)
     if value in words or (value is None and type(None) in options):
         return value
     for option in options:
@@ -37,6 +36,17 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
                 continue
             if number == number and (option is float or number.is_integer()):
                 return option(number)
-    kinds = [repr(word) for word in words]
-    kinds += [{int: "a whole number", float: "a number", bool: "true or false"}[o] for o in options if o in (int, float, bool)]
-    raise InputError(f"{name} cannot be {value!r}: it must be {' or '.join(kinds)}")
+    raise InputError(f"{name} cannot be {value!r}: it must be {describe(hint)}")
+
+
+def describe(hint: Any) -> str:
+    """What a field may be, in words."""
+    options, words = parts(hint)
+    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    return " or ".join([*map(repr, words), *(names[option] for option in options if option in names)])
+
+
+def parts(hint: Any) -> tuple[tuple[Any, ...], list[str]]:
+    """The types that a hint allows, and the words."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    return options, [word for option in options if typing.get_origin(option) is typing.Literal for word in typing.get_args(option)]

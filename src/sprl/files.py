@@ -17,6 +17,8 @@ from sprl.errors import InputError
 from sprl.networks import build
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sprl.run import Row, Run
 
 CONFIG, METRICS, SUMMARY, MODEL, LABELS, CURVES = FILES = (
@@ -69,8 +71,8 @@ def write_metrics(path: Path, rows: list[Row]) -> None:
     (path / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_results(path: Path, run: Run) -> Row:
-    """Summary, model, labels and curves of a run that has ended. Returns the summary."""
+def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
+    """Summary, model, labels and curves of a run that has ended. Returns labels and summary."""
     from safetensors.torch import save_file
 
     from sprl.curves import draw
@@ -82,7 +84,7 @@ def write_results(path: Path, run: Run) -> Row:
     save_file({k: v.contiguous().cpu() for k, v in run.state.networks.state_dict().items()}, path / MODEL)
     draw(run, path / CURVES)
     write_json(path / SUMMARY, summary)
-    return summary
+    return labels, summary
 
 
 def write_json(path: Path, value: Any) -> None:

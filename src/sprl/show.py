@@ -8,13 +8,17 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from sprl.errors import printable
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sprl.run import Row, Run
     from sprl.tune import Trial
 
@@ -24,8 +28,7 @@ HOUR = 3600
 
 def say(title: str, text: str) -> None:
     """A line with a heading in the margin."""
-    clean = "".join(c if c.isprintable() else "?" for c in text)
-    console.print(Text.assemble((f"{title:<9}", "bold"), clean), soft_wrap=True)
+    console.print(Text.assemble((f"{title:<9}", "bold"), printable(text)), soft_wrap=True)
 
 
 def plan(run: Run, demonstration: bool) -> None:
@@ -82,7 +85,7 @@ def numbers(row: Row) -> str:
     return f"{accuracy}  chosen {100 * row['chosen']:3.0f} %"
 
 
-def results(run: Run, summary: Row, path: Path) -> None:
+def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     """At the end: how good, how many labels look wrong, where the files are, what to do next."""
     if summary["interrupted"]:
         say("Stopped", f"after epoch {summary['epochs']} of {run.task.epochs}; what was learned so far is kept")
@@ -90,24 +93,36 @@ def results(run: Run, summary: Row, path: Path) -> None:
         say("Accuracy", f"{summary['last10']:.1f} % on the test rows (mean of the last ten epochs)")
     else:
         say("Agreement", f"{summary['agreement']:.1f} % of the given labels (there are no test labels to measure accuracy with)")
+    last = run.rows[-1]
+    if last.get("m"):
+        noise = "evenly over" if last["spread"] >= 0.85 else "unevenly over"
+        limited = "limited to labels that agree" if last["limited"] else "not limited"
+        say(
+            "Found",
+            f"T1 {summary['T1']}; wrong labels spread {noise} the classes ({last['spread']:.2f}); gamma_d {last['gamma_d']:g}, {limited}",
+        )
     wrong, n = summary["label_issues"], len(run.data.y)
     realised = summary["noise_rate_realised"]
     truth = f"; really wrong: {100 * realised:.1f} %" if realised is not None else ""
+    lowest = labels[labels["is_label_issue"]].nsmallest(3, "label_quality")
     say("Labels", f"{wrong:,} of {n:,} look wrong ({100 * wrong / n:.1f} %{truth})")
-    say("Files", f"{path}/  labels.csv  curves.png  model.safetensors  metrics.jsonl  summary.json  config.json")
+    worst = [f"{row.id} is {row.given_label}? rather {row.predicted_label}" for row in lowest.itertuples()]
+    if worst:
+        say("", f"the least likely: {'; '.join(worst)}")
+    say("Files", f"{path}/ labels.csv, curves.png, model.safetensors, metrics.jsonl, summary.json, config.json")
     say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} INPUT.npz")
 
 
 def methods() -> None:
     """Each method: what it does, then its fields."""
+    from sprl.fields import describe
     from sprl.methods import METHODS
 
     for name, cls in METHODS.items():
         console.print(Text.assemble((name, "bold"), "  ", (cls.__doc__ or "").strip().splitlines()[0]), soft_wrap=True)
-        docs = field_docs(cls)
+        docs, hints = field_docs(cls), get_type_hints(cls)
         for f in dataclasses.fields(cls):  # type: ignore[arg-type]
-            kind = str(f.type).replace("Literal", "").replace("'", "")
-            console.print(Text.assemble("  ", (f"{f.name}={f.default}", "cyan"), f"  ({kind})"), soft_wrap=True)
+            console.print(Text.assemble("  ", (f"{f.name}={f.default}", "cyan"), f"  {describe(hints[f.name])}"), soft_wrap=True)
             if f.name in docs:
                 console.print(Text(textwrap.fill(docs[f.name], 100, initial_indent="      ", subsequent_indent="      ")), soft_wrap=True)
     console.print("\nSet a field with --set, for example: sprl train --set gamma_d=50 --set T1=10", markup=False)
