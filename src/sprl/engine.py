@@ -56,7 +56,7 @@ class State:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch did. `chosen` [N]: the rows whose labels it trained on; `facts`: the method's scalars, such as gamma."""
+    """What one epoch did. `chosen` [N]: the rows whose labels it trained on; `facts`: the method's scalars, such as gamma, once known."""
 
     t: int
     loss: float
@@ -113,7 +113,7 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
             chosen[index] = step.chosen.any(0)
             loss += step.loss.detach() * len(index)
         state.draws = draw_states(task.device)
-    facts = {name: value.item() for name, value in memory.items() if value.ndim == 0}
+    facts = {name: value.item() for name, value in memory.items() if value.ndim == 0 and not value.isnan()}
     return Epoch(state.t, loss.item() / len(rows), chosen, facts)
 
 

@@ -95,12 +95,9 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
         say("Agreement", f"{summary['agreement']:.1f} % of the given labels (there are no test labels to measure accuracy with)")
     last = run.rows[-1]
     if last.get("m"):
-        noise = "evenly over" if last["spread"] >= 0.85 else "unevenly over"
+        noise = f"wrong labels spread over the classes {last['spread']:.2f} of evenly; " if "spread" in last else ""
         limited = "limited to labels that agree" if last["limited"] else "not limited"
-        say(
-            "Found",
-            f"T1 {summary['T1']}; wrong labels spread {noise} the classes ({last['spread']:.2f}); gamma_d {last['gamma_d']:g}, {limited}",
-        )
+        say("Found", f"T1 {summary['T1']}; {noise}gamma_d {last['gamma_d']:g}; curriculum {limited}")
     wrong, n = summary["label_issues"], len(run.data.y)
     realised = summary["noise_rate_realised"]
     truth = f"; really wrong: {100 * realised:.1f} %" if realised is not None else ""

@@ -279,10 +279,12 @@ def test_limit_auto_is_for_labels_taken_for_one_other(kind, limited):
     assert int(chosen.sum()) == (int((y == clean).sum()) if limited else 1000)
 
 
-def test_limit_auto_does_not_limit_what_it_cannot_tell():
+def test_what_cannot_be_told_is_limited_and_resisted_moderately():
     y = torch.arange(50) % 2
     p = F.one_hot(torch.cat([y[:30], 1 - y[30:]]), 2) * 0.8 + 0.1
-    assert not any(bool(memory["limited"]) for _, memory in epochs_of(SPRL(T1=T1), y, p))
+    memory = at_epoch(T1 + 2, SPRL(T1=T1), y, p)
+    assert memory["limited"]
+    assert memory["gamma_d"].item() == pytest.approx(10 * T / 60)
 
 
 def test_evaluated_predictions_come_from_a_pass():

@@ -73,7 +73,7 @@ class SPRL:
             "gamma": torch.zeros((), device=y.device),
             "gamma_d": torch.tensor(10.0 if self.gamma_d == "auto" else self.gamma_d, device=y.device),
             "limited": torch.tensor(self.limit == "agreement", device=y.device),
-            "spread": torch.ones((), dtype=torch.float64, device=y.device),
+            "spread": torch.full((), torch.nan, device=y.device),  # not known yet
         }
 
     def refresh(self, memory: Memory, y: Tensor, clock: Clock, predict: Predict) -> Memory:
@@ -94,9 +94,9 @@ class SPRL:
             if self.noise_rate is not None:
                 new["confident"] = torch.full_like(new["confident"], schedules.start_size_known(self.noise_rate, n))
             new["m"] = torch.full_like(new["confident"], schedules.start_size(int(new["confident"]), n))
-            new["spread"] = spread(p, y).nan_to_num(1.0)  # where nothing can be told: as if even
+            new["spread"] = spread(p, y).float()
             if self.limit == "auto":
-                new["limited"] = new["spread"] < LIMIT_BELOW
+                new["limited"] = ~(new["spread"] >= LIMIT_BELOW)  # so too where nothing can be told (NaN): the safer side
             if self.gamma_d == "auto":
                 new["gamma_d"] = torch.where(new["spread"] < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
 
