@@ -16,7 +16,11 @@ from safetensors.torch import load_file
 
 import sprl
 from sprl.cli import main
+from sprl.config import Config
+from sprl.errors import InputError
+from sprl.files import make_folder, write_config, write_results
 from sprl.noise import corrupt
+from sprl.run import prepare
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 FILES = {"config.json", "metrics.jsonl", "summary.json", "model.safetensors", "labels.csv", "curves.png"}
@@ -217,6 +221,57 @@ def test_ctrl_c_ends_the_run_and_keeps_what_was_learned(pets):
     assert load_file(pets / "long" / "model.safetensors")
 
 
+def test_stopped_in_the_search_every_row_has_its_verdict(points, tmp_path, monkeypatch):
+    x, clean = points
+    np.savez(tmp_path / "pets.npz", x=x, y=corrupt(clean, "symmetric:0.3", 4, seed=0))
+    monkeypatch.chdir(tmp_path)
+    run = prepare(Config(data="pets.npz", epochs=40))
+    next(iter(run))
+    labels = run.labels()
+    assert labels["label_quality"].max() < 1
+    assert run.summary(labels)["T1"] is None
+    json.dumps(run.summary(labels), allow_nan=False)
+
+
+def test_a_reader_that_stops_reading_is_no_error(pets, points):
+    assert run("train", "pets.npz", "--epochs", 2, "--method", "standard", "--out", "a$b_{$c", cwd=pets).returncode == 0
+    np.save(pets / "many.npy", np.concatenate([points[0]] * 100))
+    command = f"'{sys.executable}' -m sprl predict 'a$b_{{$c' many.npy | head -1"
+    done = subprocess.run(command, shell=True, cwd=pets, env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("index,predicted_label,confidence\n", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("model"), "is not a run's config"),
+        (lambda c: c["model"].update(classes=["a", "b"]), "do not fit together"),
+        (lambda c: c["model"]["preprocess"].update(deviation=None), "do not fit together"),
+        (lambda c: c["model"]["preprocess"].update(deviation=[0.0] * 6), "mean and deviation do not fit"),
+        (lambda c: c["model"]["preprocess"].update(mean="abc"), "do not fit together"),
+        (lambda c: c["model"]["preprocess"].update(shape=[-3]), "is none of a row"),
+        (lambda c: c.update(network="os.system"), "unknown network"),
+        (lambda c: c.update(method="none"), "unknown method"),
+    ],
+)
+def test_a_run_that_was_tampered_with_is_refused(pets, monkeypatch, change, message):
+    monkeypatch.chdir(pets)
+    run = prepare(Config(data="pets.npz", epochs=1, method="standard"))
+    list(run)
+    path = make_folder("r", "pets", False)
+    write_config(path, run)
+    write_results(path, run)
+    assert sprl.load(path).classes == ("ant", "bee", "cat", "dog")
+    config = json.loads((path / "config.json").read_text())
+    change(config)
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=message):
+        sprl.load(path)
+    (path / "model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(InputError):
+        sprl.load(path)
+
+
 def test_help_teaches_and_is_quick():
     done = run("train", "--help", cwd=".")
     for word in ("--corrupt", "--noise-rate", "--set", "--overwrite", "demonstration"):
@@ -237,7 +292,7 @@ def test_tune_names_the_command_to_train_with(pets):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("held-out labels predicted") >= 6
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("Next     sprl train pets.npz")
+    assert last.startswith("Next      sprl train pets.npz")
     assert "--set T1=1 --set gamma_d=" in last
     assert run(*last.split()[2:], cwd=pets).returncode == 0
     assert run("tune", "pets.npz", "--epochs", 1, cwd=pets).returncode == 2

@@ -58,5 +58,5 @@ def test_devices():
     with pytest.raises(InputError, match="unknown device 'gpu'"):
         find_device("gpu")
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="use --device cpu"):
+        with pytest.raises(InputError, match="0 CUDA devices are to be seen; use --device cpu"):
             find_device("cuda")

@@ -11,6 +11,7 @@ from torch import nn
 from sprl.engine import Epoch, batches, predict, restore, run_epoch, snapshot, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
+from sprl.training import train
 
 
 def dropout_network(shape, num_classes):
@@ -124,6 +125,20 @@ def test_an_epoch_reports_the_methods_scalars_and_who_was_chosen(task):
     assert {"gamma", "confident", "limited"} <= epoch.facts.keys()
     assert torch.equal(epoch.chosen, state.memory["chosen"])
     assert 0 < epoch.chosen.sum() < len(task.y)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_the_epoch_counts_as_not_done(task):
+    task = replace(task, lr=1e20)
+    state = start(task, Standard(), "mlp")
+    with pytest.raises(InputError, match=r"the loss of epoch \d is (nan|inf): a smaller learning rate"):
+        list(train(task, state))
+    assert state.t < task.epochs
+
+
+def test_fields_are_read_as_their_types(task):
+    state = start(task, SPRL(T1=2.0, K="5", normalised="false"), "mlp")
+    assert state.method == SPRL(T1=2, K=5, normalised=False)
+    assert isinstance(state.method.T1, int)
 
 
 def test_wrong_fields_are_refused_before_training(task):

@@ -80,7 +80,7 @@ def test_pictures_and_datasets(form):
         model.predict(x[:, :5])
 
 
-@pytest.mark.parametrize("labels", [["yes", "no"], [("a", 1), ("b", 2)], [True, False], [None, 7]])
+@pytest.mark.parametrize("labels", [["yes", "no"], [("a", 1), ("b", 2)], [True, False], [None, 7], [1, "one"]])
 def test_labels_of_any_hashable_kind(points, labels):
     x, y = points
     given = [labels[i % 2] for i in y]
@@ -88,6 +88,7 @@ def test_labels_of_any_hashable_kind(points, labels):
     assert (np.array([a == b for a, b in zip(model.predict(x), given, strict=True)])).mean() > 0.95
 
 
+@pytest.mark.filterwarnings("ignore:the curriculum began at its lower bound")
 def test_networks_and_optimizers_of_ones_own(noisy):
     x, y, clean = noisy
 
@@ -116,6 +117,11 @@ def test_the_normalised_form_under_sgd(noisy):
         ({"network": "resnet"}, "did you mean 'resnet18'"),
         ({"epochs": 0}, "0 epochs is too few"),
         ({"batch_size": 1}, "batch norm needs at least 2"),
+        ({"epochs": 4.5}, "epochs cannot be 4.5"),
+        ({"augment": "off"}, "augment cannot be 'off'"),
+        ({"method": SPRL}, "give the method as an instance"),
+        ({"method": "standard", "noise_rate": 5}, "noise rate is 5"),
+        ({"network": None}, "must be a name, a torch.nn.Module or a factory"),
         ({"lr": -1.0}, "learning rate is -1"),
         ({"noise_rate": 1.5}, "noise rate is 1.5"),
         ({"method": SPRL(T1=50)}, "less than the 12 epochs"),
@@ -150,6 +156,9 @@ def test_data_frames_name_their_features(points):
     model = NoisyLabelClassifier(**quick).fit(frame, pd.Series(y, index=np.arange(400)[::-1]))
     assert model.feature_names_in_.tolist() == list("abcdef")
     assert (model.predict(frame) == y).mean() > 0.97
+    nullable = NoisyLabelClassifier(**quick, method="standard").fit(frame, pd.Series(y, dtype="Int64"))
+    assert nullable.classes_.dtype.kind in "iO"
+    assert nullable.classes_.tolist() == [0, 1, 2, 3]
 
 
 def test_ctrl_c_keeps_what_was_learned(points, capsys):

@@ -1,7 +1,11 @@
 """The command line: a thin shell over run, files and tune. Heavy imports stand where they are used, so that --help answers at once."""
 
+import os
+import signal
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,10 +105,12 @@ def train(
     except KeyboardInterrupt:
         interrupted = True
         if not run.rows:
-            (path / "config.json").unlink()
-            path.rmdir()
+            with suppress(OSError):  # other files in it stay
+                (path / "config.json").unlink()
+                path.rmdir()
             raise
-    issues, summary = write_results(path, run)
+    with undisturbed():
+        issues, summary = write_results(path, run)
     warn_of_doubts(issues, run.state.memory)
     show.results(run, issues, summary, path)
     if interrupted:
@@ -132,6 +138,8 @@ def predict(
         raise InputError(f"{out} is there already: choose another --out")
     try:
         table.to_csv(sys.stdout if out is None else out, index=False)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}") from error
 
@@ -181,6 +189,16 @@ def tune(
     show.tuning(run, search(run, folds), folds)
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C waits: files are being written."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def version(value: bool) -> None:
     if value:
         print(f"sprl {__version__}")
@@ -209,8 +227,10 @@ def main() -> None:
         message = str(error)
     except UsageError as error:
         message = error.format_message()
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # whoever read us has enough, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     print(f"sprl: {printable(message)}", file=sys.stderr)
     sys.exit(2)

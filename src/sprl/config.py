@@ -9,7 +9,7 @@ import torch
 
 from sprl.core import Method
 from sprl.errors import InputError, pick
-from sprl.fields import read_fields
+from sprl.fields import read_fields, read_value
 from sprl.methods import METHODS
 
 
@@ -37,6 +37,10 @@ class Config:
 
 def make_method(method: str | Method, values: dict[str, Any], noise_rate: float | None = None) -> Method:
     """A method, by name with fields that may be text, or as it is. `noise_rate` goes to those that can use it."""
+    if noise_rate is not None and not 0 <= noise_rate < 1:
+        raise InputError(f"the noise rate is {noise_rate} but must be at least 0 and below 1")
+    if isinstance(method, type):
+        raise InputError(f"give the method as an instance: {method.__name__}()")
     if isinstance(method, str):
         cls = METHODS[pick("method", method, METHODS)]
         method = cls(**read_fields(cls, method, values))
@@ -59,12 +63,13 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pick("device", name.partition(":")[0], ("auto", "cpu", "cuda"))
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("no CUDA device is to be seen: use --device cpu")
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError:
         raise InputError(f"unknown device {name!r}; choose from: auto, cpu, cuda, cuda:0") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(f"there is no device {name}: {torch.cuda.device_count()} CUDA devices are to be seen; use --device cpu")
+    return device
 
 
 def default_epochs(shape: tuple[int, ...], device: torch.device) -> int:
@@ -83,6 +88,8 @@ def default_lr(network: str, shape: tuple[int, ...]) -> float:
 
 
 def check_training(epochs: int, batch_size: int, lr: float) -> None:
+    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("lr", lr)):
+        read_value(name, value, float if name == "lr" else int)
     if epochs < 1:
         raise InputError(f"{epochs} epochs is too few: give at least 1")
     if batch_size < 2:

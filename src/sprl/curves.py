@@ -16,19 +16,19 @@ def draw(run: Run, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = run.rows
+    rows, name = run.rows, run.data.name.replace("$", r"\$")  # else matplotlib reads formulae in it
     t = [row["epoch"] for row in rows]
     figure = Figure(figsize=(8, 6), layout="constrained")
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    for name, label, colour in (("test_accuracy", "test accuracy", BLUE), ("precision", "chosen labels that are right", GREEN)):
-        if name in rows[0]:
-            upper.plot(t, [row[name] for row in rows], color=colour, label=label)
+    for key, label, colour in (("test_accuracy", "test accuracy", BLUE), ("precision", "chosen labels that are right", GREEN)):
+        if key in rows[0]:
+            upper.plot(t, [row[key] for row in rows], color=colour, label=label)
     if "test_accuracy" in rows[0]:
         last = sum(row["test_accuracy"] for row in rows[-10:]) / len(rows[-10:])
-        upper.set_title(f"{run.config.method} on {run.data.name}: {last:.1f} % (mean of the last ten epochs)", fontsize=11)
+        upper.set_title(f"{run.config.method} on {name}: {last:.1f} % (mean of the last ten epochs)", fontsize=11)
     else:
-        upper.set_title(f"{run.config.method} on {run.data.name}", fontsize=11)
+        upper.set_title(f"{run.config.method} on {name}", fontsize=11)
     if upper.lines:
         upper.set_ylabel("%")
         upper.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.01))  # between the panels, over no curve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Method
-from sprl.fields import check_fields
+from sprl.errors import InputError
+from sprl.fields import checked
 from sprl.labels import new_record, record
 from sprl.networks import Factory, build
 from sprl.seeds import stream_seed
@@ -66,11 +68,11 @@ class Epoch:
 
 def start(task: Task, method: Method, network: str | nn.Module | Factory) -> State:
     """Networks with fresh weights, and empty memory."""
-    check_fields(method)
+    method = checked(method)
     with private_draws([], task.device):
         torch.manual_seed(stream_seed(task.seed, "weights"))
         networks = build(network, tuple(task.x.shape[1:]), task.num_classes, method.networks).to(task.device)
-        torch.manual_seed(stream_seed(task.seed, "batches"))
+        torch.manual_seed(stream_seed(task.seed, "draws"))
         draws = draw_states(task.device)
     return State(
         method=method,
@@ -91,8 +93,7 @@ def batches(rows: Tensor, batch_size: int, order: torch.Generator) -> tuple[Tens
 
 def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
     """Train epoch state.t + 1 on all rows, or on those given."""
-    state.t += 1
-    method, memory, clock = state.method, state.memory, Clock(state.t, task.epochs)
+    method, memory, clock = state.method, state.memory, Clock(state.t + 1, task.epochs)
     rows = torch.arange(len(task.y), device=task.device) if rows is None else rows
     set_rates(state.optimizer, clock, task.lr)
     memory |= method.refresh(memory, task.y, clock, lambda: predict(state.networks, task.x))
@@ -114,7 +115,18 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
             loss += step.loss.detach() * len(index)
         state.draws = draw_states(task.device)
     facts = {name: value.item() for name, value in memory.items() if value.ndim == 0 and not value.isnan()}
-    return Epoch(state.t, loss.item() / len(rows), chosen, facts)
+    mean_loss = loss.item() / len(rows)
+    if not math.isfinite(mean_loss):
+        raise InputError(f"the loss of epoch {clock.t} is {mean_loss}: a smaller learning rate or gamma_d may help")
+    state.t = clock.t  # last: an epoch that was broken off is done again
+    return Epoch(state.t, mean_loss, chosen, facts)
+
+
+def visit_unseen(task: Task, state: State) -> None:
+    """Record a prediction in evaluation mode for the rows that no epoch has visited."""
+    rows = (state.memory["visits"] == 0).nonzero().squeeze(1)
+    if len(rows):
+        record(state.memory, predict_logits(state.networks, task.x[rows]), Batch(rows, task.y[rows]))
 
 
 def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:

@@ -20,7 +20,7 @@ from sprl.config import check_training, default_batch_size, default_epochs, defa
 from sprl.core import Method
 from sprl.data import Array, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
-from sprl.engine import State, Task, predict, start
+from sprl.engine import State, Task, predict, start, visit_unseen
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import label_issues, warn_of_doubts
 from sprl.networks import Factory, choose
@@ -38,7 +38,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     network : "auto", a name ("resnet18", "convnet", "cnn", "mlp"), an nn.Module (copied) or a factory (shape, num_classes) -> Module
     epochs, batch_size, lr : None for what suits the data
     noise_rate : share of wrong labels, if known
-    optimizer : a torch optimizer or a function (parameters, lr=...) of that kind; None for Adam
+    optimizer : a torch optimizer or a function (parameters, lr=...) of that kind; None for Adam. Any that steps without a closure; its
+        learning rate and, where it has one, beta1 follow the paper's plan. With SGD use SPRL(normalised=True)
     augment : "auto", None, or a function on a batch of pictures [B, C, H, W]
     random_state, device : as usual; device "auto" takes the GPU where there is one
     verbose : print a line an epoch
@@ -103,6 +104,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if not history:
                 raise
             warnings.warn(f"stopped after epoch {len(history)} of {task.epochs}; what was learned is kept", SprlWarning, stacklevel=2)
+        visit_unseen(task, state)  # rows that were held out when it was stopped
         self.history_ = history
         self.T1_ = getattr(state.method, "T1", None)
         self.networks_ = state.networks.eval()
@@ -112,7 +114,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def _start(self, x: torch.Tensor, number: Array) -> tuple[Task, State]:
-        device = find_device(self.device)
+        device = find_device(str(self.device))
         shape = tuple(x.shape[1:])
         network = choose(shape, device)[0] if isinstance(self.network, str) and self.network == "auto" else self.network
         name = network if isinstance(network, str) else ""
@@ -120,6 +122,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         batch_size = default_batch_size(len(number)) if self.batch_size is None else self.batch_size
         lr = default_lr(name, shape) if self.lr is None else self.lr
         check_training(epochs, batch_size, lr)
+        if isinstance(self.augment, str) and self.augment != "auto":
+            raise InputError(f'augment cannot be {self.augment!r}: it must be "auto", None or a function on a batch of pictures')
         augment = suited_to(shape) if isinstance(self.augment, str) else self.augment
         task = Task(
             x=x.to(device),
@@ -164,8 +168,10 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _labels(self, y: Any) -> Any:
         """y as a list or a 1-D array; scikit-learn's checks where scikit-learn knows the type."""
-        if isinstance(y, (list, tuple)) and any(isinstance(v, tuple) for v in y):
+        if isinstance(y, (list, tuple)) and (any(isinstance(v, tuple) for v in y) or len({type(v) for v in y}) > 1):
             return list(y)
+        if isinstance(y, pd.Series):
+            y = y.array.to_numpy()  # nullable integers stay whole
         y = column_or_1d(y, warn=True)
         if y.dtype != object:
             check_classification_targets(y)

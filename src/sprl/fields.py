@@ -1,8 +1,9 @@
 """Fields of methods: read from text, and checked against their types."""
 
+import math
 import types
 import typing
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from sprl.core import Method
@@ -16,9 +17,10 @@ def read_fields(cls: type[Method], name: str, values: dict[str, Any]) -> dict[st
     return {pick(f"field of {name}", key, known): read_value(key, value, hints[key]) for key, value in values.items()}
 
 
-def check_fields(method: Method) -> None:
-    """InputError where a field holds what its type does not allow."""
-    read_fields(type(method), type(method).__name__, {f.name: getattr(method, f.name) for f in fields(method)})  # type: ignore[arg-type]
+def checked(method: Method) -> Method:
+    """`method` with every field of its type; InputError where one cannot be."""
+    values = {f.name: getattr(method, f.name) for f in fields(method)}  # type: ignore[arg-type]
+    return replace(method, **read_fields(type(method), type(method).__name__, values))  # type: ignore[type-var]
 
 
 def read_value(name: str, value: Any, hint: Any) -> Any:
@@ -34,7 +36,7 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
                 number = float(value)
             except (TypeError, ValueError):
                 continue
-            if number == number and (option is float or number.is_integer()):
+            if math.isfinite(number) and (option is float or number.is_integer()):
                 return option(number)
     raise InputError(f"{name} cannot be {value!r}: it must be {describe(hint)}")
 

@@ -13,7 +13,8 @@ from torch import nn
 from sprl.config import Config
 from sprl.data import Array, Preprocess
 from sprl.engine import predict
-from sprl.errors import InputError
+from sprl.errors import InputError, pick
+from sprl.methods import METHODS
 from sprl.networks import build
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
 def write_config(path: Path, run: Run) -> None:
     """What repeats the run, and what `load` needs to build its network again."""
     data = run.data
-    model = {"classes": list(data.classes), "preprocess": vars(data.preprocess), "networks": len(run.state.networks)}
+    model = {"classes": list(data.classes), "preprocess": vars(data.preprocess)}
     write_json(path / CONFIG, {**run.config.to_json(), "model": model})
 
 
@@ -82,8 +83,8 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
     write_metrics(path, run.rows)
     labels.to_csv(path / LABELS, index=False)
     save_file({k: v.contiguous().cpu() for k, v in run.state.networks.state_dict().items()}, path / MODEL)
-    draw(run, path / CURVES)
     write_json(path / SUMMARY, summary)
+    draw(run, path / CURVES)
     return labels, summary
 
 
@@ -118,14 +119,15 @@ def load(path: str | Path) -> Model:
     path = Path(path)
     config, model = read_config(path)
     try:
-        preprocess = Preprocess(**{k: tuple(v) if isinstance(v, list) else v for k, v in model["preprocess"].items()})
-        classes = tuple(str(c) for c in model["classes"])
-        networks = build(config.network, preprocess.shape, len(classes), int(model["networks"]))
+        preprocess = Preprocess.from_json(model["preprocess"])
+        classes = tuple(str(c) for c in list(model["classes"]))
+        count = METHODS[pick("method", config.method, METHODS)].networks
+        networks = build(config.network, preprocess.shape, len(classes), count)
         networks.load_state_dict(load_file(path / MODEL))
     except FileNotFoundError:
         raise InputError(f"{path} holds no {MODEL}: has the run ended?") from None
-    except (KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise InputError(f"{path}: {CONFIG} and {MODEL} do not fit together: {str(error).splitlines()[0]}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, SafetensorError) as error:
+        raise InputError(f"{path}: {CONFIG} and {MODEL} do not fit together: {str(error).splitlines()[-1].strip()}") from error
     networks.eval()
     return Model(networks[0] if len(networks) == 1 else networks, classes, preprocess)
 

@@ -1,4 +1,4 @@
-"""Losses and choices as pure functions on tensors. None of them syncs with the host."""
+"""Losses and choices as pure functions on tensors. Only `shares`, which runs once an epoch, syncs with the host."""
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,8 @@ def resistance(logits: Tensor, previous: Tensor) -> Tensor:
     The cross-entropy to the prediction of the previous visit, which carries no gradient. A row of zeros (never visited) gives 0.
     logits [..., B, C], previous [..., B, C] -> [..., B].
     """
-    return -(previous.detach() * F.log_softmax(logits.float(), dim=-1)).sum(-1)
+    log_p = F.log_softmax(logits.float(), dim=-1)
+    return -torch.where(previous > 0, previous.detach() * log_p, 0.0).sum(-1)  # 0 log 0 = 0, for classes masked by -inf
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -62,8 +63,8 @@ def spread(p: Tensor, y: Tensor) -> Tensor:
     1: any wrong class is as likely (symmetric noise); 0: each class is taken for one other (pair noise). Two samples predicted as the
     same class, both labelled otherwise, share their label with probability $q$; evenly spread, $1/(C - 1)$. The spread is
     $\log(1/q) / \log(C - 1)$. Counting pairs estimates q without bias from any number of samples; entropy, which serves as well on
-    large sets, comes out far too low on small ones. Rows never visited (zeros) do not count. NaN where nothing can be told: no two such
-    samples, or two classes.
+    large sets, comes out far too low on small ones. Rows never visited (zeros) do not count. NaN where too little can be told: under five
+    pairs expected to share their label if evenly spread, or two classes.
     p [N, C], y [N] -> 0-d
     """
     num_classes = p.shape[-1]
@@ -72,6 +73,7 @@ def spread(p: Tensor, y: Tensor) -> Tensor:
     table = torch.zeros(num_classes, num_classes, dtype=torch.float64, device=p.device)
     table.index_put_((predicted, y), wrong, accumulate=True)
     count = table.sum(1)
-    collision = (table * (table - 1)).sum() / (count * (count - 1)).sum()
+    pairs = (count * (count - 1)).sum() / 2
+    collision = (table * (table - 1)).sum() / 2 / torch.where(pairs < 5 * (num_classes - 1), torch.nan, pairs)
     most = torch.log(torch.tensor(num_classes - 1.0, dtype=torch.float64, device=p.device))
     return (-collision.log() / most).clamp(0, 1)

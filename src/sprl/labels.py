@@ -119,8 +119,8 @@ def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:
     n = len(issues)
     if int(memory.get("m", -1)) == max(1, n // 10):
         warnings.warn(
-            f"after warm-up the network was sure of {int(memory['confident'])} of {n} labels, so the curriculum began at its lower bound, "
-            "a tenth: usual under heavy noise, otherwise a sign that T1 or the network is too small",
+            f"the curriculum began at its lower bound, a tenth (after warm-up the network was sure of {int(memory['confident'])} "
+            f"of {n} labels): usual under heavy noise, otherwise a sign that T1 or the network is too small",
             SprlWarning,
             stacklevel=3,
         )

@@ -130,8 +130,10 @@ def factory(network: str | nn.Module | Factory) -> Factory:
     if isinstance(network, nn.Module):
         module = network
         return lambda shape, num_classes: copy.deepcopy(module)
-    if not isinstance(network, str):
+    if callable(network):
         return network
+    if not isinstance(network, str):
+        raise InputError(f"the network must be a name, a torch.nn.Module or a factory, not {type(network).__name__}")
     name, _, fields = network.partition(":")
     make = NETWORKS[pick("network", name, NETWORKS)]
     hints = typing.get_type_hints(make)

@@ -18,7 +18,7 @@ from sprl.core import Batch
 from sprl.data import Data, check_learnable
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
-from sprl.engine import State, Task, pixels_to_float, predict, start
+from sprl.engine import State, Task, pixels_to_float, predict, start, visit_unseen
 from sprl.errors import InputError
 from sprl.labels import label_issues
 from sprl.networks import choose
@@ -77,6 +77,7 @@ class Run:
 
     def labels(self) -> pd.DataFrame:
         """labels.csv: a row for every training row."""
+        visit_unseen(self.task, self.state)  # rows that were held out when it was stopped
         table = label_issues(self.state.memory, self.task.y, self.data.classes)
         table = table[["given_label", "predicted_label", "label_quality", "is_label_issue"]]
         table.insert(0, "id", self.data.ids)
@@ -87,12 +88,13 @@ class Run:
 
     def summary(self, labels: pd.DataFrame) -> Row:
         """summary.json. Accuracies in percent; `last10` is the mean over the last ten epochs, `best_oracle` needs the test labels."""
+        T1 = getattr(self.state.method, "T1", None)
         accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
         agree = predict(self.state.networks, self.task.x).argmax(1) == self.task.y
         return {
             "epochs": len(self.rows),
             "interrupted": len(self.rows) < self.task.epochs,
-            "T1": getattr(self.state.method, "T1", None),
+            "T1": T1 if isinstance(T1, int) else None,  # none yet where the run was stopped in the search
             "last10": float(np.mean(accuracy[-10:])) if accuracy else None,
             "best_oracle": max(accuracy) if accuracy else None,
             "agreement": 100 * agree.float().mean().item(),

@@ -51,16 +51,16 @@ def start_size_known(noise_rate: float, n: int) -> int:
     return start_size(round(0.65 * (1.0 - noise_rate) * n), n)
 
 
-def published(t: int, *, confident: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
-    """delta(t - 1) and gamma(t) of an epoch t > T1, as in the paper."""
-    m = start_size(confident, n)
+def published(t: int, *, start: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
+    """delta(t - 1) and gamma(t) of an epoch t > T1, as in the paper. `start`: the count that m is clamped from."""
+    m = start_size(start, n)
     gamma_max = largest_resistance(gamma_d, m=m, n=n)
     return curriculum_size(t - 1, n=n, m=m, T=T, T1=T1, K=K), resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1)
 
 
-def released(t: int, *, confident: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
+def released(t: int, *, start: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
     """The same as in the released code: m in tenths, plus one, at most five; mu one epoch late; no resistance in epoch T1 + 1."""
-    tenths = min(10 * confident // n + 1, 5)
+    tenths = min(10 * start // n + 1, 5)
     gamma = gamma_d * (10 - tenths) * resistance_ramp((t - 1 - T1) / (T - T1)) if t > T1 + 1 else 0.0
     return curriculum_size_released(t - 1, n=n, tenths=tenths, T=T, T1=T1), gamma
 

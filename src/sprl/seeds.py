@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
-STREAMS = ("noise", "weights", "batches", "holdout")
+STREAMS = ("noise", "weights", "batches", "holdout", "draws")  # draws: augmentation and dropout
 
 
-def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout"]) -> int:
+def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout", "draws"]) -> int:
     """A seed for one stream, statistically independent of the others'."""
     return int(np.random.SeedSequence([seed, STREAMS.index(stream)]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -28,7 +28,7 @@ HOUR = 3600
 
 def say(title: str, text: str) -> None:
     """A line with a heading in the margin."""
-    console.print(Text.assemble((f"{title:<9}", "bold"), printable(text)), soft_wrap=True)
+    console.print(Text.assemble((f"{title:<10}", "bold"), printable(text)), soft_wrap=True)
 
 
 def plan(run: Run, demonstration: bool) -> None:
@@ -154,7 +154,7 @@ def tuning(run: Run, trials: Iterator[Trial], folds: int) -> None:
             console.print(line, markup=False)
     best = max(done, key=lambda trial: trial.agreement)
     asked = [run.config.data]
-    for option in ("labels", "data_dir", "corrupt", "epochs", "batch_size", "network", "seed"):
+    for option in ("labels", "data_dir", "corrupt", "epochs", "batch_size", "lr", "network", "seed"):
         value = getattr(run.config, option)
         asked += [f"--{option.replace('_', '-')}", str(value)] if value is not None else []
     say("Next", f"sprl train {shlex.join(asked)} --set T1={best.T1} --set gamma_d={best.gamma_d:g}")

@@ -8,11 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sprl.core import Batch
-from sprl.engine import Epoch, State, Task, predict, predict_logits, restore, run_epoch, snapshot
+from sprl.engine import Epoch, State, Task, predict, restore, run_epoch, snapshot, visit_unseen
 from sprl.errors import SprlWarning
 from sprl.functional import shares, smallest
-from sprl.labels import record
 from sprl.seeds import stream_seed
 
 
@@ -59,7 +57,7 @@ def find_T1(task: Task, state: State) -> Iterator[Epoch]:
     restore(state, chosen)
     state.warmup = {}
     state.method = replace(state.method, T1=state.t)  # type: ignore[type-var]
-    record(state.memory, predict_logits(state.networks, task.x[held]), Batch(held, task.y[held]))
+    visit_unseen(task, state)
 
 
 def best_epoch(search: Mapping[int, tuple[float, object]]) -> int:

@@ -19,6 +19,7 @@ def test_features_are_standardised_by_the_training_rows():
     preprocess = Preprocess.fit(x)
     assert preprocess(x).tolist() == [[-1, 0], [1, 0]]  # a constant column is not divided by zero
     assert preprocess(np.array([[5.0, 6.0]])).tolist() == [[3, 1]]
+    assert Preprocess.fit(np.full((7, 1), 0.1)).deviation == (1.0,)  # whose deviation rounds to 1e-17, not to 0
 
 
 def test_pictures_keep_their_pixels_and_floats_are_standardised_by_channel():
@@ -40,6 +41,7 @@ def test_pictures_keep_their_pixels_and_floats_are_standardised_by_channel():
         (np.zeros(3), r"got an array of shape \(3,\)"),
         (np.array([["a"], ["b"]]), "features must be numbers"),
         (np.array([[1.0, 2.0], [3.0, np.nan]]), "column 1 holds NaN in row 1"),
+        (np.array([[1e300], [-1e300]]), "too large to standardise"),
         (np.array([[np.inf, 2.0], [3.0, 4.0]]), "column 0 holds inf in row 0"),
     ],
 )
@@ -60,6 +62,10 @@ def test_labels_of_any_kind_come_back(labels):
     number, classes = encode(labels)
     assert [classes[i] for i in number] == list(labels)
     assert len(set(number)) == len(classes)
+
+
+def test_bytes_are_text(tmp_path):
+    assert load(save(tmp_path / "a.npz", x=np.eye(2), y=np.array([b"dog", b"cat"]))).classes == ("cat", "dog")
 
 
 def test_what_cannot_be_learned():
@@ -104,6 +110,7 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
         ({**GOOD, "y": GOOD["y"][:3]}, r"x of shape \(4, 4\) but y of shape \(3,\)"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no rows"),
         ({**GOOD, "x_test": np.eye(4)}, "only one of x_test and y_test"),
+        ({**GOOD, "x_test": np.eye(4)[:0], "y_test": GOOD["y"][:0]}, "0 rows of x_test and 0 of y_test"),
         ({**GOOD, "x_test": np.eye(4), "y_test": np.array([0, 1, 2, 0])}, "y_test holds 2, which is no label of y"),
         ({**GOOD, "y": np.array([{}, 1, 2, 3], dtype=object)}, "not a readable .npz file without pickled objects"),
     ],
@@ -142,6 +149,7 @@ def test_other_labels_are_matched_by_id(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("id,label\n0,1\n1,0\n2,1\n3,0\n0,0\n", "more than one label for '0'"),
         ("id,label\n0,1\n", "lacks labels for 3 of 4 rows, the first of them '1'"),
         ("id,klass\n0,1\n", "must have the columns id and label"),
         ("id,label\n0,1\n1,0\n2,9\n3,0\n", "unknown label in"),

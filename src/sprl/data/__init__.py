@@ -35,9 +35,25 @@ class Preprocess:
             return cls(rows.shape[1:])
         sides = (0, *range(2, rows.ndim))
         rows = finite(rows)
-        deviation = rows.std(sides, dtype=np.float64)
-        deviation[deviation == 0] = 1.0
-        return cls(rows.shape[1:], tuple(rows.mean(sides, dtype=np.float64).tolist()), tuple(deviation.tolist()))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, deviation = rows.mean(sides, dtype=np.float64), rows.std(sides, dtype=np.float64)
+        if not (np.isfinite(mean) & np.isfinite(deviation)).all():
+            raise InputError("the features are too large to standardise: scale them down first")
+        deviation[deviation <= 1e-12 * np.maximum(1, np.abs(mean))] = 1.0  # constant, but for rounding
+        return cls(rows.shape[1:], tuple(mean.tolist()), tuple(deviation.tolist()))
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Preprocess:
+        """What `vars` of one gave, read from a file that may not be ours."""
+        shape = tuple(int(side) for side in stored["shape"])
+        if len(shape) not in (1, 3) or min(shape) < 1:
+            raise ValueError(f"the shape {shape} is none of a row")
+        if stored["mean"] is None:
+            return cls(shape)
+        mean, deviation = (tuple(float(v) for v in stored[name]) for name in ("mean", "deviation"))
+        if len(mean) != shape[0] or len(deviation) != shape[0] or not all(0 < d < float("inf") for d in deviation):
+            raise ValueError("mean and deviation do not fit the shape")
+        return cls(shape, mean, deviation)
 
     def __call__(self, x: Array) -> torch.Tensor:
         rows = channels_first(x)
@@ -107,10 +123,10 @@ def encode(labels: Sequence[Any] | Array) -> tuple[Array, Array]:
     if isinstance(labels, np.ndarray) and labels.dtype != object:
         classes = np.asarray(known, dtype=labels.dtype)
     else:
-        classes = np.asarray(known)
-        if classes.ndim != 1 or classes.tolist() != known:  # tuples, or types that numpy would merge
-            classes = np.empty(len(known), dtype=object)
-            classes[:] = known
+        classes = np.empty(len(known), dtype=object)
+        classes[:] = known
+        if len({type(value) for value in known}) == 1 and not isinstance(known[0], tuple):  # else numpy would merge them
+            classes = np.asarray(known)
     return np.fromiter((number[v] for v in values), np.int64, len(values)), classes
 
 

@@ -41,7 +41,7 @@ def load(path: Path) -> Data:
         if name not in arrays:
             raise InputError(f"{path} holds no array {name!r}: save it with numpy.savez(path, x=..., y=...)")
     x, y = arrays["x"], arrays["y"]
-    check_labels(path, "y", y)
+    y = check_labels(path, "y", y)
     if x.ndim == 0 or len(x) != len(y):
         raise InputError(f"{path} holds x of shape {x.shape} but y of shape {y.shape}: one label a row is needed")
     if len(y) == 0:
@@ -67,9 +67,9 @@ def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: 
     if not {"x_test", "y_test"} <= arrays.keys():
         raise InputError(f"{path} holds only one of x_test and y_test: give both or neither")
     x, y = arrays["x_test"], arrays["y_test"]
-    check_labels(path, "y_test", y)
-    if len(x) != len(y):
-        raise InputError(f"{path} holds {len(x)} rows of x_test but {len(y)} of y_test")
+    y = check_labels(path, "y_test", y)
+    if len(x) != len(y) or not len(y):
+        raise InputError(f"{path} holds {len(x)} rows of x_test and {len(y)} of y_test: as many of both are needed, or neither")
     number = {c: i for i, c in enumerate(classes.tolist())}
     unknown = set(y.tolist()) - number.keys()
     if unknown:
@@ -77,6 +77,11 @@ def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: 
     return {"x_test": preprocess(x), "y_test": np.fromiter((number[v] for v in y.tolist()), np.int64, len(y))}
 
 
-def check_labels(path: Path, name: str, y: Array) -> None:
+def check_labels(path: Path, name: str, y: Array) -> Array:
+    """y, bytes as text."""
     if y.ndim != 1 or y.dtype.kind not in "iuUSb":
         raise InputError(f"{path}: {name} must be one whole number or string a row, got {y.dtype} of shape {y.shape}")
+    try:
+        return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: {name} holds bytes that are not UTF-8: {error}") from error

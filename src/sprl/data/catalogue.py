@@ -1,6 +1,7 @@
 """What DATA on the command line may be, and other labels for it."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def relabel(data: Data, path: Path) -> Array:
             given = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise InputError(f"{path} is not a readable .npy file without pickled objects: {error}") from error
-        arrays.check_labels(path, "the array", given)
+        given = arrays.check_labels(path, "the array", given)
         if len(given) != len(data.y):
             raise InputError(f"{path} holds {len(given)} labels, but {data.name} has {len(data.y)} training rows")
         names = [str(v) for v in given.tolist()]
@@ -56,9 +57,13 @@ def read_csv(data: Data, path: Path) -> list[str]:
             reader = csv.DictReader(line for line in file if not line.startswith("#"))
             if not {"id", "label"} <= set(reader.fieldnames or ()):
                 raise InputError(f"{path} must have the columns id and label, it has: {', '.join(reader.fieldnames or ()) or 'none'}")
-            labels = {row["id"]: row["label"] or "" for row in reader}
-    except (UnicodeDecodeError, csv.Error) as error:
+            rows = [(row["id"], row["label"] or "") for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a readable CSV file: {error}") from error
+    labels = dict(rows)
+    if len(labels) < len(rows):
+        twice = next(key for key, count in Counter(key for key, _ in rows).items() if count > 1)
+        raise InputError(f"{path} has more than one label for {twice!r}")
     missing = [i for i in data.ids if i not in labels]
     if missing:
         raise InputError(f"{path} lacks labels for {len(missing)} of {len(data.ids)} rows, the first of them {missing[0]!r}")

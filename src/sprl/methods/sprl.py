@@ -41,7 +41,7 @@ class SPRL:
     """Grow by Eq. 6, or as the released code: start, steps of a tenth, all in 0.15 T early, and mu one epoch late."""
     limit: Literal["none", "agreement", "auto"] = "auto"
     """Not the paper's: never choose more of a given class than there are samples whose prediction agrees with their label.
-    "auto" decides at T1: limit where wrong labels gather in few classes (functional.spread), as people's do."""
+    "auto" decides at T1: limit where wrong labels gather in few classes, as people's do. With choice="all": than agree in all."""
     normalised: bool = False
     """Divide the loss by 1 + gamma(t), for optimizers that feel its scale (SGD). Adam does not: the paper's recipes keep Eq. 10."""
 
@@ -91,9 +91,8 @@ class SPRL:
         if t <= T1:
             return new
         if t == T1 + 1:
-            if self.noise_rate is not None:
-                new["confident"] = torch.full_like(new["confident"], schedules.start_size_known(self.noise_rate, n))
-            new["m"] = torch.full_like(new["confident"], schedules.start_size(int(new["confident"]), n))
+            known = None if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
+            new["m"] = torch.full_like(memory["m"], schedules.start_size(int(new["confident"]), n) if known is None else known)
             new["spread"] = spread(p, y).float()
             if self.limit == "auto":
                 new["limited"] = ~(new["spread"] >= LIMIT_BELOW)  # so too where nothing can be told (NaN): the safer side
@@ -102,7 +101,15 @@ class SPRL:
 
         state = memory | new
         plan = schedules.published if self.growth == "eq6" else schedules.released
-        size, gamma = plan(t, confident=int(state["confident"]), n=n, gamma_d=float(state["gamma_d"]), T=T, T1=T1, K=self.K)
+        size, gamma = plan(
+            t,
+            start=int(state["m" if self.noise_rate is not None else "confident"]),
+            n=n,
+            gamma_d=float(state["gamma_d"]),
+            T=T,
+            T1=T1,
+            K=self.K,
+        )
         group = y if self.choice == "per-class" else torch.zeros_like(y)
         counts = shares(size, torch.bincount(group, minlength=p.shape[1]))
         if t > T1 + 1 and bool(state["limited"]):
