@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,6 +11,7 @@ from sprl.core import Method
 from sprl.errors import InputError, pick
 from sprl.fields import read_fields, read_value
 from sprl.methods import METHODS
+from sprl.networks import Shape, choose
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def default_epochs(shape: tuple[int, ...], device: torch.device) -> int:
+def default_epochs(shape: Shape, device: torch.device) -> int:
     """The paper's 200 for pictures on a GPU; 60 for tables, very small pictures and CPUs."""
     return 200 if len(shape) == 3 and min(shape[1:]) >= 16 and device.type == "cuda" else 60
 
@@ -82,17 +83,35 @@ def default_batch_size(n: int) -> int:
     return 128 if n >= 40 * 128 else 32
 
 
-def default_lr(network: str, shape: tuple[int, ...]) -> float:
+def default_lr(network: str, shape: Shape) -> float:
     """1e-3; 1e-4 for ResNet18 on pictures like MNIST's, whose gradients explode otherwise (paper, section V.A)."""
     return 1e-4 if network.startswith("resnet18") and shape == (1, 28, 28) else 1e-3
 
 
-def check_training(epochs: int, batch_size: int, lr: float) -> None:
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("lr", lr)):
-        read_value(name, value, float if name == "lr" else int)
+class Settings(NamedTuple):
+    """How to train, with every default filled in."""
+
+    network: Any  # a name, a module or a factory
+    why: str  # this network
+    epochs: int
+    batch_size: int
+    lr: float
+
+
+def settle(
+    network: Any, epochs: int | None, batch_size: int | None, lr: float | None, n: int, shape: Shape, device: torch.device
+) -> Settings:
+    """Fill in what was not asked for by what suits n rows of this shape, and check the rest."""
+    why = "as asked"
+    if isinstance(network, str) and network == "auto":
+        network, why = choose(shape, device)
+    epochs = read_value("epochs", default_epochs(shape, device) if epochs is None else epochs, int)
+    batch_size = read_value("batch_size", default_batch_size(n) if batch_size is None else batch_size, int)
+    lr = read_value("lr", default_lr(network if isinstance(network, str) else "", shape) if lr is None else lr, float)
     if epochs < 1:
         raise InputError(f"{epochs} epochs is too few: give at least 1")
     if batch_size < 2:
         raise InputError(f"a batch of {batch_size} is too small: batch norm needs at least 2 rows")
-    if not 0 < lr < float("inf"):
+    if not lr > 0:
         raise InputError(f"the learning rate is {lr:g} but must be above 0")
+    return Settings(network, why, epochs, batch_size, lr)

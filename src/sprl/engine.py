@@ -65,6 +65,10 @@ class Epoch:
     chosen: Tensor
     facts: dict[str, float]
 
+    def row(self) -> dict[str, Any]:
+        """As a row of metrics, `chosen` as the share of all."""
+        return {"epoch": self.t, "loss": self.loss, "chosen": self.chosen.float().mean().item(), **self.facts}
+
 
 def start(task: Task, method: Method, network: str | nn.Module | Factory) -> State:
     """Networks with fresh weights, and empty memory."""

@@ -16,14 +16,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch.utils.data import Dataset
 
-from sprl.config import check_training, default_batch_size, default_epochs, default_lr, find_device, make_method
+from sprl.config import find_device, make_method, settle
 from sprl.core import Method
 from sprl.data import Array, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
 from sprl.engine import State, Task, predict, start, visit_unseen
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import label_issues, warn_of_doubts
-from sprl.networks import Factory, choose
+from sprl.networks import Factory
 from sprl.training import train
 
 
@@ -96,7 +96,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         history: list[dict[str, Any]] = []
         try:
             for epoch in train(task, state):
-                row = {"epoch": epoch.t, "loss": epoch.loss, "chosen": epoch.chosen.float().mean().item(), **epoch.facts}
+                row = epoch.row()
                 history[epoch.t - 1 :] = [row]
                 if self.verbose:
                     print(f"epoch {epoch.t}/{task.epochs}  loss {epoch.loss:.3f}  chosen {100 * row['chosen']:.0f} %", file=sys.stderr)
@@ -116,12 +116,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _start(self, x: torch.Tensor, number: Array) -> tuple[Task, State]:
         device = find_device(str(self.device))
         shape = tuple(x.shape[1:])
-        network = choose(shape, device)[0] if isinstance(self.network, str) and self.network == "auto" else self.network
-        name = network if isinstance(network, str) else ""
-        epochs = default_epochs(shape, device) if self.epochs is None else self.epochs
-        batch_size = default_batch_size(len(number)) if self.batch_size is None else self.batch_size
-        lr = default_lr(name, shape) if self.lr is None else self.lr
-        check_training(epochs, batch_size, lr)
+        network, _, epochs, batch_size, lr = settle(
+            self.network, self.epochs, self.batch_size, self.lr, n=len(number), shape=shape, device=device
+        )
         if isinstance(self.augment, str) and self.augment != "auto":
             raise InputError(f'augment cannot be {self.augment!r}: it must be "auto", None or a function on a batch of pictures')
         augment = suited_to(shape) if isinstance(self.augment, str) else self.augment

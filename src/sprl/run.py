@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sprl.config import Config, check_training, default_batch_size, default_epochs, default_lr, find_device, make_method
+from sprl.config import Config, find_device, make_method, settle
 from sprl.core import Batch
 from sprl.data import Data, check_learnable
 from sprl.data.augment import suited_to
@@ -21,7 +21,6 @@ from sprl.data.catalogue import load, relabel
 from sprl.engine import State, Task, pixels_to_float, predict, start, visit_unseen
 from sprl.errors import InputError
 from sprl.labels import label_issues
-from sprl.networks import choose
 from sprl.noise import corrupt
 from sprl.training import train
 
@@ -49,7 +48,7 @@ class Run:
         right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device)
         began = time.perf_counter()
         for epoch in train(self.task, self.state):
-            row: Row = {"epoch": epoch.t, "loss": epoch.loss, "chosen": epoch.chosen.float().mean().item(), **epoch.facts}
+            row = epoch.row()
             if right is not None:
                 row["precision"] = 100 * right[epoch.chosen].float().mean().item()
             if x_test is not None:
@@ -120,11 +119,9 @@ def prepare(config: Config, data: Data | None = None) -> Run:
     data = with_labels(load(config.data, config.data_dir) if data is None else data, config)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
-    network, why = (config.network, "as asked") if config.network != "auto" else choose(data.shape, device)
-    epochs = default_epochs(data.shape, device) if config.epochs is None else config.epochs
-    batch_size = default_batch_size(len(data.y)) if config.batch_size is None else config.batch_size
-    lr = default_lr(network, data.shape) if config.lr is None else config.lr
-    check_training(epochs, batch_size, lr)
+    network, why, epochs, batch_size, lr = settle(
+        config.network, config.epochs, config.batch_size, config.lr, n=len(data.y), shape=data.shape, device=device
+    )
     method = make_method(config.method, config.fields, config.noise_rate)
     config = replace(config, fields=asdict(method), network=network, epochs=epochs, batch_size=batch_size, lr=lr)  # type: ignore[call-overload]
     task = Task(
