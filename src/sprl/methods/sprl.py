@@ -9,7 +9,7 @@ from torch import Tensor
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Predict, Step
 from sprl.errors import InputError
-from sprl.functional import cross_entropy, masked_mean, resistance, shares, smallest, spread
+from sprl.functional import choose, cross_entropy, masked_mean, resistance, spread
 
 # Where "auto" draws its lines in functional.spread; docs/log.md has what symmetric, pair and people's noise measure.
 LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
@@ -91,8 +91,6 @@ class SPRL:
         if t <= T1:
             return new
         if t == T1 + 1:
-            known = None if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
-            new["m"] = torch.full_like(memory["m"], schedules.start_size(int(new["confident"]), n) if known is None else known)
             new["spread"] = spread(p, y).float()
             if self.limit == "auto":
                 new["limited"] = ~(new["spread"] >= LIMIT_BELOW)  # so too where nothing can be told (NaN): the safer side
@@ -100,22 +98,13 @@ class SPRL:
                 new["gamma_d"] = torch.where(new["spread"] < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
 
         state = memory | new
+        start = int(state["confident"]) if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
         plan = schedules.published if self.growth == "eq6" else schedules.released
-        size, gamma = plan(
-            t,
-            start=int(state["m" if self.noise_rate is not None else "confident"]),
-            n=n,
-            gamma_d=float(state["gamma_d"]),
-            T=T,
-            T1=T1,
-            K=self.K,
-        )
+        size, gamma = plan(t, start=start, n=n, gamma_d=float(state["gamma_d"]), T=T, T1=T1, K=self.K)
         group = y if self.choice == "per-class" else torch.zeros_like(y)
-        counts = shares(size, torch.bincount(group, minlength=p.shape[1]))
-        if t > T1 + 1 and bool(state["limited"]):
-            agree = torch.bincount(group[(p.argmax(1) == y) & visited], minlength=len(counts))
-            counts = torch.minimum(counts, agree.clamp(min=1))
-        new["chosen"] = smallest(-likely, group, counts)
+        agree = torch.bincount(group[(p.argmax(1) == y) & visited], minlength=p.shape[1])
+        new["chosen"] = choose(likely, group, size, agree if t > T1 + 1 and state["limited"] else None)
+        new["m"] = torch.full_like(memory["m"], schedules.start_size(start, n))
         new["gamma"] = torch.full_like(memory["gamma"], gamma)
         return new
 
