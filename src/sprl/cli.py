@@ -102,13 +102,14 @@ def train(
             for row in run:
                 write_metrics(path, run.rows)
                 update(row)
-    except KeyboardInterrupt:
-        interrupted = True
+    except (KeyboardInterrupt, InputError) as error:
         if not run.rows:
             with suppress(OSError):  # other files in it stay
                 (path / "config.json").unlink()
                 path.rmdir()
+        if not run.rows or isinstance(error, InputError):
             raise
+        interrupted = True
     with undisturbed():
         issues, summary = write_results(path, run)
     warn_of_doubts(issues, run.state.memory)

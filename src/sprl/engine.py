@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -163,14 +164,16 @@ def pixels_to_float(x: Tensor) -> Tensor:
 
 def snapshot(state: State) -> dict[str, Any]:
     """A copy of all that changes, to go back to."""
-    return {
-        "networks": {k: v.clone() for k, v in state.networks.state_dict().items()},
-        "optimizer": _copied(state.optimizer.state_dict()),
-        "memory": {k: v.clone() for k, v in state.memory.items()},
-        "order": state.order.get_state(),
-        "draws": [s.clone() for s in state.draws],
-        "t": state.t,
-    }
+    return copy.deepcopy(
+        {
+            "networks": state.networks.state_dict(),
+            "optimizer": state.optimizer.state_dict(),
+            "memory": state.memory,
+            "order": state.order.get_state(),
+            "draws": state.draws,
+            "t": state.t,
+        }
+    )
 
 
 def restore(state: State, saved: dict[str, Any]) -> None:
@@ -179,14 +182,6 @@ def restore(state: State, saved: dict[str, Any]) -> None:
     state.optimizer.load_state_dict(saved["optimizer"])
     state.order.set_state(saved["order"])
     state.memory, state.draws, state.t = saved["memory"], saved["draws"], saved["t"]
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {k: _copied(v) for k, v in value.items()}
-    return [_copied(v) for v in value] if isinstance(value, list) else value
 
 
 def draw_states(device: torch.device) -> list[Tensor]:

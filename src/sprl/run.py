@@ -20,6 +20,7 @@ from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.engine import State, Task, pixels_to_float, predict, start, visit_unseen
 from sprl.errors import InputError
+from sprl.functional import masked_mean
 from sprl.labels import label_issues
 from sprl.noise import corrupt
 from sprl.training import train
@@ -45,12 +46,12 @@ class Run:
     def __iter__(self) -> Iterator[Row]:
         """Train, yielding the row of each epoch. While T1 is searched for, the count may step back (see training.train)."""
         x_test = None if self.data.x_test is None else self.data.x_test.to(self.task.device)
-        right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device)
+        right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device).double()
         began = time.perf_counter()
         for epoch in train(self.task, self.state):
             row = epoch.row()
             if right is not None:
-                row["precision"] = 100 * right[epoch.chosen].float().mean().item()
+                row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
             if x_test is not None:
                 hit = predict(self.state.networks, x_test).argmax(1).cpu().numpy() == self.data.y_test
                 row["test_accuracy"] = 100 * float(hit.mean())
