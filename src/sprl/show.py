@@ -97,7 +97,7 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     if last.get("m"):
         noise = f"wrong labels spread over the classes {last['spread']:.2f} of evenly; " if "spread" in last else ""
         limited = "limited to labels that agree" if last["limited"] else "not limited"
-        say("Found", f"T1 {summary['T1']}; {noise}gamma_d {last['gamma_d']:g}; curriculum {limited}")
+        say("Found", f"T1 {summary['T1']}; {noise}gamma_d {last['gamma_d']:.3g}; curriculum {limited}")
     wrong, n = summary["label_issues"], len(run.data.y)
     realised = summary["noise_rate_realised"]
     truth = f"; really wrong: {100 * realised:.1f} %" if realised is not None else ""
