@@ -152,10 +152,11 @@ def test_bad_rows_and_labels(points):
 
 def test_data_frames_name_their_features(points):
     x, y = points
-    frame = pd.DataFrame(x, columns=list("abcdef"))
+    frame = pd.DataFrame(x, columns=list("abcdef"), index=[f"row {i}" for i in range(400)])
     model = NoisyLabelClassifier(**quick).fit(frame, pd.Series(y, index=np.arange(400)[::-1]))
     assert model.feature_names_in_.tolist() == list("abcdef")
     assert (model.predict(frame) == y).mean() > 0.97
+    assert model.label_issues().index.equals(frame.index)
     nullable = NoisyLabelClassifier(**quick, method="standard").fit(frame, pd.Series(y, dtype="Int64"))
     assert nullable.classes_.dtype.kind in "iO"
     assert nullable.classes_.tolist() == [0, 1, 2, 3]

@@ -15,6 +15,7 @@ def draw(run: Run, path: Path) -> None:
     """Above: test accuracy, and precision of the chosen where the truth is known. Below: the chosen share and gamma(t)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     rows, name = run.rows, run.data.name.replace("$", r"\$")  # else matplotlib reads formulae in it
     t = [row["epoch"] for row in rows]
@@ -39,6 +40,7 @@ def draw(run: Run, path: Path) -> None:
     lower.set_ylabel("chosen, % of all", color=ORANGE)
     lower.set_ylim(0, 105)
     lower.set_xlabel("epoch")
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True))
     if "gamma" in rows[0]:
         right = lower.twinx()
         right.plot(t, [row["gamma"] for row in rows], color=GREY)
@@ -52,5 +54,6 @@ def draw(run: Run, path: Path) -> None:
         if isinstance(T1, int):
             axes.axvline(T1, color=GREY, linewidth=1, linestyle=":")
     if isinstance(T1, int):
-        lower.annotate(f"T1 = {T1}", (T1, 0.9), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points", color=GREY)
+        blank = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+        upper.annotate(f"T1 = {T1}", (T1, 0.93), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points", bbox=blank)
     figure.savefig(path, dpi=120)

@@ -81,6 +81,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def fit(self, X: Any, y: Any = None) -> NoisyLabelClassifier:
         """Train. Ctrl-C ends it early and keeps what was learned."""
+        index = X.index if isinstance(X, pd.DataFrame) else None
         if isinstance(X, Dataset):
             X, y = read_dataset(X, y)
         if y is None:
@@ -108,7 +109,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.history_ = history
         self.T1_ = getattr(state.method, "T1", None)
         self.networks_ = state.networks.eval()
-        self._issues = label_issues(state.memory, task.y, self.classes_)
+        self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(x)))
         self.noise_rate_ = float(self._issues["is_label_issue"].mean())
         warn_of_doubts(self._issues, state.memory)
         return self
@@ -150,7 +151,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self.classes_[p.argmax(1)]
 
     def label_issues(self) -> pd.DataFrame:
-        """A row for each training row: `is_label_issue, label_quality, given_label, predicted_label`."""
+        """A row for each training row, under X's own index: `is_label_issue, label_quality, given_label, predicted_label`."""
         check_is_fitted(self)
         return self._issues.copy()
 
