@@ -71,7 +71,7 @@ def longest_warmup(T: int) -> int:
 def first_as_good(accuracies: list[float], count: int) -> int:
     """The first epoch, from 1, within one standard error of the best, for accuracies in [0, 1] on `count` samples.
 
-    The plain argmax is a lottery on small sets: measured 3 to 25 over seeds.
+    The plain argmax is a lottery on small sets, where the best of many near-equal epochs is chance.
     """
     best = max(accuracies)
     enough = best - math.sqrt(best * (1 - best) / count)
