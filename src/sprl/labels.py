@@ -69,7 +69,8 @@ def as_labels(y: Sequence[int] | Tensor, num_classes: int) -> Tensor:
 def label_quality(memory: Memory) -> Tensor:
     """The mean probability of the given label over the visits, in [0, 1]. [N]
 
-    The mean remembers what was thought before a label was memorised; the last prediction alone does not (docs/log.md). 1 for a sample that was never visited: nothing speaks against its label.
+    The mean remembers what was thought before a label was memorised; the last prediction alone does not (docs/log.md).
+    1 for a sample that was never visited: nothing speaks against its label.
     """
     visits = memory["visits"]
     return torch.where(visits > 0, memory["likely"] / visits.clamp(min=1), 1.0).clamp(0, 1)
