@@ -8,7 +8,7 @@ BIN := .venv/bin
 demo: .venv/installed  ## train on the built-in data, half of its labels wrong
 	$(BIN)/sprl train
 
-test: .venv/installed-$(EXTRAS)  ## EXTRAS=dev,examples runs the Lightning and Hugging Face examples too
+test: .venv/installed-$(EXTRAS)  ## EXTRAS=dev,all,examples tests every optional reader and example too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 lint: .venv/installed-$(EXTRAS)

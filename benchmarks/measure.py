@@ -80,7 +80,9 @@ def over_cores(function: Callable[..., Record], jobs: Iterable[tuple[Any, ...]])
 
 def save(path: Path, records: list[Record], **parts: Any) -> None:
     """One file with what was measured, where and with what."""
-    machine = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "threads_per_run": 1}
+    machine = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "threads_per_run": torch.get_num_threads()}
+    if torch.cuda.is_available():
+        machine["gpu"] = torch.cuda.get_device_name()
     path.parent.mkdir(parents=True, exist_ok=True)
     head = {"date": date.today().isoformat(), "machine": machine, "versions": versions(), **parts}
     lines = ",\n".join(json.dumps(record) for record in records)  # a record a line

@@ -146,7 +146,7 @@ def test_a_fresh_number_for_each_run_and_no_run_lost(pets):
     ("words", "message"),
     [
         (["train", "digit"], "unknown data 'digit'; did you mean 'digits'?"),
-        (["train", "none.npz"], "no such file: none.npz"),
+        (["train", "none.npz"], "no such file or folder: none.npz"),
         (["train", "--method", "spl"], "unknown method 'spl'; did you mean 'sprl'?"),
         (["train", "--set", "gama_d=5"], "unknown field of sprl 'gama_d'; did you mean 'gamma_d'?"),
         (["train", "--set", "T1"], "must be FIELD=VALUE"),
@@ -238,7 +238,7 @@ def test_a_reader_that_stops_reading_is_no_error(pets, points):
     np.save(pets / "many.npy", np.concatenate([points[0]] * 100))
     command = f"'{sys.executable}' -m sprl predict 'a$b_{{$c' many.npy | head -1"
     done = subprocess.run(command, shell=True, cwd=pets, env=ENVIRONMENT, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("index,predicted_label,confidence\n", "")
+    assert (done.stdout, done.stderr) == ("id,predicted_label,confidence\n", "")
 
 
 @pytest.mark.parametrize(

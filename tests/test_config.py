@@ -51,6 +51,7 @@ def test_defaults_follow_the_paper_where_it_applies():
     assert (default_batch_size(50_000), default_batch_size(1347)) == (128, 32)
     assert default_lr("resnet18:stem=released", (1, 28, 28)) == 1e-4
     assert {default_lr("resnet18", (3, 32, 32)), default_lr("convnet", (1, 28, 28))} == {1e-3}
+    assert (default_epochs((3, 224, 224), gpu, tuned=True), default_lr("timm:resnet50", (3, 224, 224), tuned=True)) == (20, 1e-4)
 
 
 def test_devices():

@@ -26,15 +26,40 @@ app = typer.Typer(
 
 Data = Annotated[
     str | None,
-    typer.Argument(metavar="DATA", help="A set (digits) or an .npz file with x, y[, x_test, y_test]. None: a demonstration on digits."),
+    typer.Argument(
+        metavar="DATA",
+        help="A folder with a folder of pictures for each class (or train/ and test/ of these); a .csv or .parquet with path,label or with "
+        "features and label; an .npz with x, y[, x_test, y_test]; a saved Hugging Face data set; or a set that `sprl data` lists. "
+        "None: a demonstration on digits.",
+    ),
 ]
+LabelColumn = Annotated[str, typer.Option(metavar="NAME", help="The column of a table that holds the labels.")]
 Labels = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Other labels for the same rows: a CSV with id,label, or an .npy in the rows' order."),
+    typer.Option(
+        metavar="FILE",
+        help="Other labels for the same rows: a CSV with id,label; an .npy in the rows' order; or, for cifar10, human:worse, human:aggre, "
+        "human:random1 (2, 3).",
+    ),
 ]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without the pictures that cannot be read.")]
+Size = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PIXELS",
+        help="Side of the square that picture files become: the shorter side is scaled, the centre cut out. Default: their own size up to "
+        "64 x 64, else the median short side, at most 64; a timm model's own.",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Weights to start a timm network from (.safetensors, .pth), or `pretrained` to download its own."),
+]
+Frozen = Annotated[bool, typer.Option("--frozen", help="Embed all pictures once with the timm network and train a head on that.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Read rows batch by batch even where all would fit into memory.")]
 MethodName = Annotated[str, typer.Option(metavar="NAME", help="How to train; `sprl methods` lists them.")]
 Network = Annotated[
-    str, typer.Option(metavar="NAME", help="resnet18, convnet, cnn, mlp, or auto; fields follow a colon: resnet18:stem=released.")
+    str, typer.Option(metavar="NAME", help="resnet18, convnet, cnn, mlp, auto, or timm:NAME; fields follow a colon: resnet18:stem=released.")
 ]
 Epochs = Annotated[int | None, typer.Option(metavar="N", help="Epochs in all. Default: 200 for pictures on a GPU, else 60.")]
 BatchSize = Annotated[int | None, typer.Option(metavar="B", help="Rows a step. Default: 128, or 32 for small data.")]
@@ -42,7 +67,7 @@ Rate = Annotated[float | None, typer.Option("--lr", metavar="LR", help="Learning
 Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seeds label noise, first weights and batches, each on its own.")]
 NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the share of wrong labels, if you know it.")]
 Corrupt = Annotated[str | None, typer.Option(metavar="KIND:RATE", help="Damages labels for an experiment: symmetric:0.5 or pair:0.4.")]
-DataDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where DATA is looked for too.")]
+DataDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where DATA is looked for. Default: $SPRL_DATA, else ./data.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, or auto: the GPU where there is one.")]
 
 
@@ -52,6 +77,8 @@ def train(
     labels: Labels = None,
     method: MethodName = "sprl",
     network: Network = "auto",
+    weights: Weights = None,
+    frozen: Frozen = False,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
     lr: Rate = None,
@@ -61,6 +88,10 @@ def train(
     ] = None,
     noise_rate: NoiseRate = None,
     corrupt: Corrupt = None,
+    label_column: LabelColumn = "label",
+    size: Size = None,
+    skip_bad: SkipBad = False,
+    stream: Stream = False,
     data_dir: DataDir = None,
     device: Device = "auto",
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder of the run. Default: runs/<data>-<n>, a fresh number.")] = None,
@@ -80,19 +111,26 @@ def train(
     config = Config(
         data=data or "digits",
         data_dir=data_dir,
+        label_column=label_column,
         labels=labels,
+        skip_bad=skip_bad,
+        size=size,
+        stream=stream,
         corrupt="symmetric:0.5" if demonstration else corrupt,
         noise_rate=noise_rate,
         method=method,
         fields=parse_assignments(fields or []),
         network=network,
+        weights=weights,
+        frozen=frozen,
         epochs=epochs,
         batch_size=batch_size,
         lr=lr,
         seed=seed,
         device=device,
     )
-    run = prepare(config)
+    with show.reading() as (say, progress):
+        run = prepare(config, say=say, progress=progress)
     show.plan(run, demonstration)
     path = make_folder(out, run.data.name, overwrite)
     write_config(path, run)
@@ -121,20 +159,24 @@ def train(
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    rows: Annotated[Path, typer.Argument(metavar="INPUT", help="An .npz file with x, or an .npy file with the rows.")],
+    rows: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="What the model was trained on: a folder of pictures, one picture, a table, an .npz or .npy."),
+    ],
+    skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the CSV here instead of to the terminal.")] = None,
 ) -> None:
-    """Predict the classes of new rows: a CSV with index, predicted_label, confidence."""
+    """Predict the classes of new rows: a CSV with id, predicted_label, confidence."""
     import numpy as np
     import pandas as pd
 
-    from sprl.data.arrays import read_rows
+    from sprl.data import How
     from sprl.files import load
 
     model = load(run)
-    p = model.predict_proba(read_rows(rows))
+    ids, p = model.predict_file(rows, How(skip_bad=skip_bad))
     names = np.array(model.classes)[p.argmax(1)]
-    table = pd.DataFrame({"index": np.arange(len(p)), "predicted_label": names, "confidence": p.max(1).round(6)})
+    table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).round(6)})
     if out is not None and out.exists():
         raise InputError(f"{out} is there already: choose another --out")
     try:
@@ -164,6 +206,9 @@ def tune(
     seed: Seed = 0,
     folds: Annotated[int, typer.Option(metavar="N", min=2, help="Parts of the data, each held out once.")] = 5,
     corrupt: Corrupt = None,
+    label_column: LabelColumn = "label",
+    size: Size = None,
+    skip_bad: SkipBad = False,
     data_dir: DataDir = None,
     device: Device = "auto",
 ) -> None:
@@ -177,7 +222,10 @@ def tune(
     config = Config(
         data=data or "digits",
         data_dir=data_dir,
+        label_column=label_column,
         labels=labels,
+        skip_bad=skip_bad,
+        size=size,
         corrupt=corrupt,
         network=network,
         epochs=epochs,
@@ -186,8 +234,38 @@ def tune(
         seed=seed,
         device=device,
     )
-    run = prepare(config)
+    with show.reading() as (say, progress):
+        run = prepare(config, say=say, progress=progress)
     show.tuning(run, search(run, folds), folds)
+
+
+@app.command()
+def data(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A set to check. None: list all.")] = None,
+    data_dir: DataDir = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch the set from its official address.")] = False,
+    clear_cache: Annotated[bool, typer.Option("--clear-cache", help="Remove all decoded pictures and embeddings.")] = False,
+) -> None:
+    """List the benchmark sets, check one, or download it; clear the cache of decoded pictures."""
+    from sprl import show
+    from sprl.data import cache, sets
+    from sprl.data.download import download as fetch
+    from sprl.errors import pick
+
+    if clear_cache:
+        count, size = cache.clear()
+        show.say("Cache", f"{count} entries removed, {size / 1e6:,.0f} MB freed in {cache.folder()}")
+        return
+    if name is None:
+        if download:
+            raise InputError("which set is to be downloaded? sprl data NAME --download")
+        show.sets(data_dir)
+        return
+    chosen = sets.BENCHMARKS[pick("set", name, sets.BENCHMARKS)]
+    if download:
+        with show.reading() as (_, progress):
+            fetch(chosen, sets.data_folder(data_dir), progress)
+    show.checked(chosen, data_dir)
 
 
 @contextmanager

@@ -20,12 +20,18 @@ class Config:
 
     data: str = "digits"
     data_dir: str | None = None
+    label_column: str = "label"
     labels: str | None = None
+    skip_bad: bool = False
+    size: int | None = None
+    stream: bool = False
     corrupt: str | None = None
     noise_rate: float | None = None
     method: str = "sprl"
     fields: dict[str, Any] = field(default_factory=dict)
     network: str = "auto"
+    weights: str | None = None
+    frozen: bool = False
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
@@ -73,8 +79,10 @@ def find_device(name: str) -> torch.device:
     return device
 
 
-def default_epochs(shape: Shape, device: torch.device) -> int:
-    """The paper's 200 for pictures on a GPU; 60 for tables, very small pictures and CPUs."""
+def default_epochs(shape: Shape, device: torch.device, tuned: bool = False) -> int:
+    """The paper's 200 for pictures on a GPU; 60 for tables, very small pictures and CPUs; 20 to tune weights that have learned to see."""
+    if tuned:
+        return 20
     return 200 if len(shape) == 3 and min(shape[1:]) >= 16 and device.type == "cuda" else 60
 
 
@@ -83,9 +91,9 @@ def default_batch_size(n: int) -> int:
     return 128 if n >= 40 * 128 else 32
 
 
-def default_lr(network: str, shape: Shape) -> float:
-    """1e-3; 1e-4 for ResNet18 on pictures like MNIST's, whose gradients explode otherwise (paper, section V.A)."""
-    return 1e-4 if network.startswith("resnet18") and shape == (1, 28, 28) else 1e-3
+def default_lr(network: str, shape: Shape, tuned: bool = False) -> float:
+    """1e-3; 1e-4 to tune given weights, and for ResNet18 on pictures like MNIST's, whose gradients explode otherwise (paper, V.A)."""
+    return 1e-4 if tuned or network.startswith("resnet18") and shape == (1, 28, 28) else 1e-3
 
 
 class Settings(NamedTuple):
@@ -99,15 +107,22 @@ class Settings(NamedTuple):
 
 
 def settle(
-    network: Any, epochs: int | None, batch_size: int | None, lr: float | None, n: int, shape: Shape, device: torch.device
+    network: Any,
+    epochs: int | None,
+    batch_size: int | None,
+    lr: float | None,
+    n: int,
+    shape: Shape,
+    device: torch.device,
+    tuned: bool = False,
 ) -> Settings:
-    """Fill in what was not asked for by what suits n rows of this shape, and check the rest."""
+    """Fill in what was not asked for by what suits n rows of this shape, and check the rest. `tuned`: training begins with given weights."""
     why = "as asked"
     if isinstance(network, str) and network == "auto":
         network, why = choose(shape, device)
-    epochs = read_value("epochs", default_epochs(shape, device) if epochs is None else epochs, int)
+    epochs = read_value("epochs", default_epochs(shape, device, tuned) if epochs is None else epochs, int)
     batch_size = read_value("batch_size", default_batch_size(n) if batch_size is None else batch_size, int)
-    lr = read_value("lr", default_lr(network if isinstance(network, str) else "", shape) if lr is None else lr, float)
+    lr = read_value("lr", default_lr(network if isinstance(network, str) else "", shape, tuned) if lr is None else lr, float)
     if epochs < 1:
         raise InputError(f"{epochs} epochs is too few: give at least 1")
     if batch_size < 2:

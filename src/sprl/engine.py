@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Method
+from sprl.data.rows import Rows, fetch
 from sprl.errors import InputError
 from sprl.fields import checked
 from sprl.labels import new_record, record
@@ -27,7 +28,7 @@ OptimizerFactory = Callable[..., torch.optim.Optimizer]  # (parameters, lr=...)
 class Task:
     """What a run trains on and how: nothing here changes while it trains."""
 
-    x: Tensor  # [N, *shape], uint8 pixels or float features, on the device that trains
+    x: Rows  # [N, *shape], uint8 pixels or float features, on the device that trains or streamed to it
     y: Tensor  # [N] given labels
     num_classes: int
     epochs: int
@@ -107,8 +108,9 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None) -> Epoch:
     loss = torch.zeros((), device=task.device)
     state.networks.train()
     with private_draws(state.draws, task.device):
-        for index in batches(rows, task.batch_size, state.order):
-            x = task.augment(pixels_to_float(task.x[index]))
+        parts = batches(rows, task.batch_size, state.order)
+        for index, raw in zip(parts, fetch(task.x, parts), strict=True):
+            x = task.augment(pixels_to_float(raw))
             logits = torch.stack([network(x) for network in state.networks])
             batch = Batch(index, task.y[index])
             step = method.step(logits, batch, memory)
@@ -131,7 +133,7 @@ def visit_unseen(task: Task, state: State) -> None:
     """Record a prediction in evaluation mode for the rows that no epoch has visited."""
     rows = (state.memory["visits"] == 0).nonzero().squeeze(1)
     if len(rows):
-        record(state.memory, predict_logits(state.networks, task.x[rows]), Batch(rows, task.y[rows]))
+        record(state.memory, predict_logits(state.networks, task.x, rows), Batch(rows, task.y[rows]))
 
 
 def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:
@@ -142,24 +144,27 @@ def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None
             group["betas"] = (schedules.adam_beta1(clock.t, T=clock.T), group["betas"][1])
 
 
-def predict(networks: nn.ModuleList, x: Tensor) -> Tensor:
-    """Probabilities [N, C] in evaluation mode, the mean over networks."""
-    return predict_logits(networks, x).float().softmax(-1).mean(0)
+def predict(networks: nn.ModuleList, x: Rows, rows: Tensor | None = None) -> Tensor:
+    """Probabilities [N, C] of all rows, or of those given, in evaluation mode, the mean over networks."""
+    return predict_logits(networks, x, rows).float().softmax(-1).mean(0)
 
 
 @torch.no_grad()
-def predict_logits(networks: nn.ModuleList, x: Tensor, batch_size: int = 1024) -> Tensor:
+def predict_logits(networks: nn.ModuleList, x: Rows, rows: Tensor | None = None, batch_size: int = 1024) -> Tensor:
     """Logits [M, N, C] in evaluation mode."""
     was_training = networks.training
     networks.eval()
-    logits = [torch.stack([network(pixels_to_float(part)) for network in networks]) for part in x.split(batch_size)]
+    rows = torch.arange(len(x), device=x.device) if rows is None else rows
+    # large pictures in smaller batches, so that what a network makes of them fits too
+    parts = rows.split(max(16, min(batch_size, batch_size * 3 * 32 * 32 // math.prod(x.shape[1:]))))
+    logits = [torch.stack([network(pixels_to_float(part)) for network in networks]) for part in fetch(x, parts)]
     networks.train(was_training)
     return torch.cat(logits, dim=1)
 
 
 def pixels_to_float(x: Tensor) -> Tensor:
     """Pixels from uint8 to [0, 1]; features as they are."""
-    return x.float() / 255 if x.dtype == torch.uint8 else x
+    return x.float() / 255 if x.dtype == torch.uint8 else x.float()
 
 
 def snapshot(state: State) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,12 @@ from torch.utils.data import Dataset
 
 from sprl.config import find_device, make_method, settle
 from sprl.core import Method
-from sprl.data import Array, Preprocess, channels_first, check_learnable, encode
+from sprl.data import Array, How, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
+from sprl.data.catalogue import load
+from sprl.data.dataset import read as read_dataset
+from sprl.data.rows import FileRows, Streamed, place
+from sprl.data.unseen import read as read_unseen
 from sprl.engine import State, Task, predict, start, visit_unseen
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import label_issues, warn_of_doubts
@@ -30,7 +36,8 @@ from sprl.training import train
 class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier for labels that may be wrong.
 
-    X: features (N, D), standardised inside; pictures (N, H, W) or (N, H, W, C); or a torch `Dataset` of (x, label). y: any hashable labels.
+    X: features (N, D), standardised inside; pictures (N, H, W) or (N, H, W, C); a torch `Dataset` of (x, label); or a path to a folder of
+    pictures, a table or an .npz file, as `sprl train` takes it. y: any hashable labels; not needed where X brings them.
 
     Parameters
     ----------
@@ -82,17 +89,25 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def fit(self, X: Any, y: Any = None) -> NoisyLabelClassifier:
         """Train. Ctrl-C ends it early and keeps what was learned."""
         index = X.index if isinstance(X, pd.DataFrame) else None
-        if isinstance(X, Dataset):
-            X, y = read_dataset(X, y)
-        if y is None:
-            raise InputError("This estimator requires y to be passed, but the target y is None: fit(X, y)")
-        x = self._rows(X, reset=True)
-        number, self.classes_ = encode(self._labels(y))
-        if len(number) != len(x):
-            raise InputError(f"X has {len(x)} rows but y has {len(number)} labels")
+        if isinstance(X, (str, os.PathLike)):
+            data = load(os.fspath(X))
+            index, rows = data.ids, data.x
+            self.preprocess_, self.resize_, self.columns_ = data.preprocess, data.resize, data.columns
+            self.n_features_in_ = int(np.prod(data.shape))
+            number, self.classes_ = (data.y, np.array(data.classes)) if y is None else encode(self._labels(y))
+        else:
+            if isinstance(X, Dataset):
+                X, y = read_dataset(X, y)
+            if y is None:
+                raise InputError("This estimator requires y to be passed, but the target y is None: fit(X, y)")
+            x = self._rows(X, reset=True)
+            self.preprocess_, self.resize_, self.columns_ = Preprocess.fit(x), None, None
+            number, self.classes_ = encode(self._labels(y))
+            rows = self.preprocess_(x)
+        if len(number) != len(rows):
+            raise InputError(f"X has {len(rows)} rows but y has {len(number)} labels")
         check_learnable(number, len(self.classes_))
-        self.preprocess_ = Preprocess.fit(x)
-        task, state = self._start(self.preprocess_(x), number)
+        task, state = self._start(rows, number)
 
         history: list[dict[str, Any]] = []
         try:
@@ -109,12 +124,12 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.history_ = history
         self.T1_ = getattr(state.method, "T1", None)
         self.networks_ = state.networks.eval()
-        self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(x)))
+        self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(rows)))
         self.noise_rate_ = float(self._issues["is_label_issue"].mean())
         warn_of_doubts(self._issues, state.memory)
         return self
 
-    def _start(self, x: torch.Tensor, number: Array) -> tuple[Task, State]:
+    def _start(self, x: torch.Tensor | FileRows, number: Array) -> tuple[Task, State]:
         device = find_device(str(self.device))
         shape = tuple(x.shape[1:])
         network, _, epochs, batch_size, lr = settle(
@@ -124,7 +139,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise InputError(f'augment cannot be {self.augment!r}: it must be "auto", None or a function on a batch of pictures')
         augment = suited_to(shape) if isinstance(self.augment, str) else self.augment
         task = Task(
-            x=x.to(device),
+            x=place(x, device),
             y=torch.from_numpy(number).to(device),
             num_classes=len(self.classes_),
             epochs=epochs,
@@ -139,11 +154,14 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [N, C], columns as in `classes_`."""
         check_is_fitted(self)
-        if isinstance(X, Dataset):
-            X = read_dataset(X, ())[0]
-        x = self.preprocess_(self._rows(X, reset=False))
-        device = next((p.device for p in self.networks_.parameters()), x.device)
-        return predict(self.networks_, x.to(device)).double().cpu().numpy()
+        if isinstance(X, (str, os.PathLike)):
+            rows = read_unseen(Path(X), self.preprocess_, self.preprocess_.shape[0], self.resize_, self.columns_, How())[1]
+        else:
+            if isinstance(X, Dataset):
+                X = read_dataset(X, (), self.preprocess_.shape)[0]
+            rows = self.preprocess_(self._rows(X, reset=False))
+        device = next((p.device for p in self.networks_.parameters()), rows.device)
+        return predict(self.networks_, Streamed(rows, device)).double().cpu().numpy()
 
     def predict(self, X: Any) -> Array:
         """The most likely class of each row, one of `classes_`."""
@@ -151,7 +169,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self.classes_[p.argmax(1)]
 
     def label_issues(self) -> pd.DataFrame:
-        """A row for each training row, under X's own index: `is_label_issue, label_quality, given_label, predicted_label`."""
+        """A row for each training row, under X's own index (a path's: the rows' ids): `is_label_issue, label_quality, given_label, predicted_label`."""
         check_is_fitted(self)
         return self._issues.copy()
 
@@ -176,22 +194,3 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if y.dtype.kind == "f" and not np.isfinite(y).all():
                 raise InputError("y holds NaN or inf: every row needs a label")
         return y
-
-
-def read_dataset(dataset: Dataset[Any], y: Any) -> tuple[Array, Any]:
-    """All rows of a map-style dataset, read once; its labels where y is None. Pictures [C, H, W] of tensors become [H, W, C]."""
-    items = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
-    if not items:
-        raise InputError("the dataset is empty")
-    pairs = isinstance(items[0], (tuple, list))
-    rows = [np.asarray(item[0] if pairs else item) for item in items]
-    if len({row.shape for row in rows}) > 1:
-        raise InputError("the rows of the dataset differ in shape: resize them to one")
-    x = np.stack(rows)
-    if x.ndim == 4 and isinstance(items[0][0] if pairs else items[0], torch.Tensor):
-        x = x.transpose(0, 2, 3, 1)
-    if y is None:
-        if not pairs:
-            raise InputError("the dataset gives no labels: its items must be (x, label), or pass y")
-        y = [item[1].item() if isinstance(item[1], (torch.Tensor, np.generic)) else item[1] for item in items]
-    return x, y

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from sprl.config import Config
-from sprl.data import Array, Preprocess
+from sprl.data import Array, How, Preprocess, channels_first
+from sprl.data.columns import Columns
+from sprl.data.decode import Resize
+from sprl.data.rows import FileRows, Streamed
 from sprl.engine import predict
 from sprl.errors import InputError, pick
 from sprl.methods import METHODS
@@ -22,11 +26,12 @@ if TYPE_CHECKING:
 
     from sprl.run import Row, Run
 
-CONFIG, METRICS, SUMMARY, MODEL, LABELS, CURVES = FILES = (
+CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, CURVES = FILES = (
     "config.json",
     "metrics.jsonl",
     "summary.json",
     "model.safetensors",
+    "backbone.safetensors",
     "labels.csv",
     "curves.png",
 )
@@ -64,7 +69,12 @@ def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
 def write_config(path: Path, run: Run) -> None:
     """What repeats the run, and what `load` needs to build its network again."""
     data = run.data
-    model = {"classes": list(data.classes), "preprocess": vars(data.preprocess)}
+    model = {
+        "classes": list(data.classes),
+        "preprocess": vars(data.preprocess),
+        "resize": None if data.resize is None else data.resize._asdict(),
+        "columns": None if data.columns is None else data.columns.to_json(),
+    }
     write_json(path / CONFIG, {**run.config.to_json(), "model": model})
 
 
@@ -82,7 +92,9 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
     summary = run.summary(labels)
     write_metrics(path, run.rows)
     labels.to_csv(path / LABELS, index=False)
-    save_file({k: v.contiguous().cpu() for k, v in run.state.networks.state_dict().items()}, path / MODEL)
+    for module, name in ((run.state.networks, MODEL), (run.backbone, BACKBONE)):
+        if module is not None:
+            save_file({k: v.contiguous().cpu() for k, v in module.state_dict().items()}, path / name)
     write_json(path / SUMMARY, summary)
     draw(run, path / CURVES)
     return labels, summary
@@ -99,16 +111,38 @@ class Model:
     module: nn.Module
     classes: tuple[str, ...]
     preprocess: Preprocess
+    resize: Resize | None = None  # of picture files
+    columns: Columns | None = None  # of a table
+    backbone: nn.Module | None = None  # from pictures to the features that `module` takes
 
     def predict_proba(self, x: Array) -> Array:
         """Probabilities [N, C] of rows as a user has them."""
-        networks = self.module if isinstance(self.module, nn.ModuleList) else nn.ModuleList([self.module])
-        device = next(self.module.parameters()).device
-        return predict(networks, self.preprocess(x).to(device)).cpu().numpy()
+        return self.probabilities(self.rows(x))
 
     def predict(self, x: Array) -> Array:
         """Class names [N]."""
         return np.array(self.classes)[self.predict_proba(x).argmax(1)]
+
+    def predict_file(self, path: str | Path, how: How = How()) -> tuple[Sequence[str], Array]:
+        """Names and probabilities [N, C] of the rows of a file (.npz, .npy, .csv, .parquet, a picture) or a folder of pictures."""
+        from sprl.data.unseen import read
+
+        channels = self.preprocess.shape[0] if self.backbone is None else 3
+        ids, rows = read(Path(path), self.rows, channels, self.resize, self.columns, how)
+        return ids, self.probabilities(rows)
+
+    def rows(self, x: Array) -> Tensor:
+        """An array as the first module takes it."""
+        return self.preprocess(x) if self.backbone is None else Preprocess(channels_first(x).shape[1:])(x)
+
+    def probabilities(self, rows: Tensor | FileRows) -> Array:
+        device = next(self.module.parameters()).device
+        if self.backbone is not None:
+            from sprl.photos import embed
+
+            rows = self.preprocess(embed(self.backbone, rows, device).numpy())
+        networks = self.module if isinstance(self.module, nn.ModuleList) else nn.ModuleList([self.module])
+        return predict(networks, Streamed(rows, device)).cpu().numpy()
 
 
 def load(path: str | Path) -> Model:
@@ -118,18 +152,26 @@ def load(path: str | Path) -> Model:
 
     path = Path(path)
     config, model = read_config(path)
+    backbone = None
     try:
         preprocess = Preprocess.from_json(model["preprocess"])
         classes = tuple(str(c) for c in list(model["classes"]))
+        resize = Resize.from_json(model["resize"]) if model.get("resize") else None
+        columns = Columns.from_json(model["columns"]) if model.get("columns") else None
         count = METHODS[pick("method", config.method, METHODS)].networks
-        networks = build(config.network, preprocess.shape, len(classes), count)
+        networks = build("mlp" if config.frozen else config.network, preprocess.shape, len(classes), count)
         networks.load_state_dict(load_file(path / MODEL))
-    except FileNotFoundError:
-        raise InputError(f"{path} holds no {MODEL}: has the run ended?") from None
+        if config.frozen:
+            from sprl.photos import backbone as make_backbone
+
+            backbone = make_backbone(config.network.removeprefix("timm:"))
+            backbone.load_state_dict(load_file(path / BACKBONE))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} holds no {Path(error.filename or MODEL).name}: has the run ended?") from None
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, SafetensorError) as error:
         raise InputError(f"{path}: {CONFIG} and {MODEL} do not fit together: {str(error).splitlines()[-1].strip()}") from error
     networks.eval()
-    return Model(networks[0] if len(networks) == 1 else networks, classes, preprocess)
+    return Model(networks[0] if len(networks) == 1 else networks, classes, preprocess, resize, columns, backbone)
 
 
 def read_config(path: Path) -> tuple[Config, dict[str, Any]]:

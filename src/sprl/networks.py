@@ -135,6 +135,10 @@ def factory(network: str | nn.Module | Factory) -> Factory:
     if not isinstance(network, str):
         raise InputError(f"the network must be a name, a torch.nn.Module or a factory, not {type(network).__name__}")
     name, _, fields = network.partition(":")
+    if name == "timm":
+        from sprl.photos import network as make_timm
+
+        return partial(make_timm, name=fields)
     make = NETWORKS[pick("network", name, NETWORKS)]
     hints = typing.get_type_hints(make)
     known = list(inspect.signature(make).parameters)[2:]

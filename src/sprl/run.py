@@ -5,19 +5,23 @@ from __future__ import annotations
 import copy
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from sprl import photos
 from sprl.config import Config, find_device, make_method, settle
 from sprl.core import Batch
-from sprl.data import Data, check_learnable
+from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
+from sprl.data.decode import Resize
+from sprl.data.rows import Rows, place
 from sprl.engine import State, Task, pixels_to_float, predict, start, visit_unseen
 from sprl.errors import InputError
 from sprl.functional import masked_mean
@@ -40,12 +44,14 @@ class Run:
     task: Task
     state: State
     why: str  # this network
+    x_test: Rows | None = None
+    backbone: nn.Module | None = None  # what made the rows of pictures, where only a head is trained
     rows: list[Row] = field(default_factory=list)  # of the epochs that count
     seconds: float = 0.0
 
     def __iter__(self) -> Iterator[Row]:
         """Train, yielding the row of each epoch. While T1 is searched for, the count may step back (see training.train)."""
-        x_test = None if self.data.x_test is None else self.data.x_test.to(self.task.device)
+        x_test = self.x_test
         right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device).double()
         began = time.perf_counter()
         for epoch in train(self.task, self.state):
@@ -98,6 +104,7 @@ class Run:
             "last10": float(np.mean(accuracy[-10:])) if accuracy else None,
             "best_oracle": max(accuracy) if accuracy else None,
             "agreement": 100 * agree.float().mean().item(),
+            "skipped": len(self.data.skipped),
             "label_issues": int(labels["is_label_issue"].sum()),
             "noise_rate_estimated": float(labels["is_label_issue"].mean()),
             "noise_rate_realised": None if self.data.clean is None else float((self.data.y != self.data.clean).mean()),
@@ -114,19 +121,41 @@ def versions() -> dict[str, str]:
     return {"sprl": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
-def prepare(config: Config, data: Data | None = None) -> Run:
+def prepare(config: Config, data: Data | None = None, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Run:
     """Read the data, if none is given, and check everything that can be checked before training."""
     device = find_device(config.device)
-    data = with_labels(load(config.data, config.data_dir) if data is None else data, config)
+    timm_name = check_network(config)
+    if data is None:
+        how = How(find_resize(config, timm_name), config.skip_bad, config.label_column, say, progress)
+        data = load(config.data, config.data_dir, how)
+    data = with_labels(data, config)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
-    network, why, epochs, batch_size, lr = settle(
-        config.network, config.epochs, config.batch_size, config.lr, n=len(data.y), shape=data.shape, device=device
-    )
     method = make_method(config.method, config.fields, config.noise_rate)
-    config = replace(config, fields=asdict(method), network=network, epochs=epochs, batch_size=batch_size, lr=lr)  # type: ignore[call-overload]
+    backbone, wanted = None, config.network
+    if timm_name and config.frozen:
+        data, backbone = photos.freeze(data, timm_name, config.weights, device, progress)
+        wanted = "mlp"
+    network, why, epochs, batch_size, lr = settle(
+        wanted,
+        config.epochs,
+        config.batch_size,
+        config.lr,
+        n=len(data.y),
+        shape=data.shape,
+        device=device,
+        tuned=config.weights is not None and not config.frozen,
+    )
+    config = replace(
+        config,
+        fields=asdict(method),  # type: ignore[call-overload]
+        network=config.network if timm_name else network,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+    )
     task = Task(
-        x=data.x.to(device),
+        x=place(data.x, device, config.stream),
         y=torch.from_numpy(data.y).to(device),
         num_classes=num_classes,
         epochs=epochs,
@@ -135,7 +164,29 @@ def prepare(config: Config, data: Data | None = None) -> Run:
         seed=config.seed,
         augment=suited_to(data.shape),
     )
-    return Run(config, data, task, start(task, method, network), why)
+    make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
+    x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
+    return Run(config, data, task, start(task, method, make), why, x_test, backbone)
+
+
+def check_network(config: Config) -> str:
+    """The name after timm:, else ""."""
+    kind, _, name = config.network.partition(":")
+    name = name if kind == "timm" else ""
+    for option, given in (("--weights", config.weights is not None), ("--frozen", config.frozen)):
+        if given and not name:
+            raise InputError(f"{option} goes with a network of timm, such as --network timm:resnet50")
+    if config.frozen and config.weights is None:
+        raise InputError("--frozen needs weights that have learned to see: --weights FILE, or --weights pretrained, which downloads them")
+    if config.size is not None and not 8 <= config.size <= 2048:
+        raise InputError(f"--size {config.size} is out of range: give 8 to 2048 pixels")
+    return name
+
+
+def find_resize(config: Config, timm_name: str) -> Resize | None:
+    if config.size is not None:
+        return Resize(config.size, config.size)
+    return photos.resize_of(timm_name) if timm_name else None
 
 
 def with_labels(data: Data, config: Config) -> Data:
@@ -143,7 +194,7 @@ def with_labels(data: Data, config: Config) -> Data:
     if config.labels is not None and config.corrupt is not None:
         raise InputError("--labels gives the labels to train on, --corrupt makes others: use one of them")
     if config.labels is not None:
-        return replace(data, y=relabel(data, Path(config.labels)))
+        return replace(data, y=relabel(data, config.labels, config.data_dir))
     if config.corrupt is not None:
         clean = data.y if data.clean is None else data.clean
         return replace(data, y=corrupt(clean, config.corrupt, len(data.classes), config.seed), clean=clean)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from sprl.errors import printable
@@ -19,6 +20,9 @@ from sprl.errors import printable
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sprl.data import Progress
+    from sprl.data.rows import Rows
+    from sprl.data.sets import BenchmarkSet, Status
     from sprl.run import Row, Run
     from sprl.tune import Trial
 
@@ -29,6 +33,21 @@ HOUR = 3600
 def say(title: str, text: str) -> None:
     """A line with a heading in the margin."""
     console.print(Text.assemble((f"{title:<10}", "bold"), printable(text)), soft_wrap=True)
+
+
+@contextmanager
+def reading() -> Iterator[tuple[Callable[[str], None], Progress]]:
+    """For what comes before training: notes, and a bar a task where a person is watching."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"), TimeRemainingColumn())
+    with RichProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        jobs: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, of_all: int | None) -> None:
+            if what not in jobs:
+                jobs[what] = bar.add_task(printable(what), total=of_all)
+            bar.update(jobs[what], completed=done, total=of_all)
+
+        yield lambda text: say("", text), progress
 
 
 def plan(run: Run, demonstration: bool) -> None:
@@ -43,6 +62,7 @@ def plan(run: Run, demonstration: bool) -> None:
         say("Labels", f"{wrong:.1f} % {reason} ({config.corrupt}); the true ones only score the result")
     else:
         say("Labels", f"from {config.labels}" if config.labels else "as they are")
+    say("Memory", whereabouts(run.task.x))
     parameters = sum(p.numel() for p in run.state.networks.parameters())
     say("Network", f"{config.network} ({run.why}), {parameters:,} parameters")
     say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, seed {config.seed}")
@@ -53,6 +73,21 @@ def plan(run: Run, demonstration: bool) -> None:
         large = config.network.split(":")[0] in ("resnet18", "convnet")
         hint = "--network cnn" if large else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
         say("", f"too long? {hint}, or --device cuda on a machine with a GPU")
+
+
+def whereabouts(x: Rows) -> str:
+    """Where the rows are while it trains, and what they take."""
+    from sprl.data.rows import FileRows, Streamed, free_memory
+
+    free = f"{volume(free_memory(x.device))} free"
+    if not isinstance(x, Streamed):
+        return f"{volume(x.nbytes)} of rows on {x.device}, {free}"
+    source = x.rows.path if isinstance(x.rows, FileRows) else "the host's memory"
+    return f"{volume(x.rows.nbytes)} of rows, streamed to {x.device} ({free}) from {source}"
+
+
+def volume(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(size, 1e5) / 1e6:.1f} MB" if size < 1e7 else f"{size / 1e6:.0f} MB"
 
 
 def duration(seconds: float) -> str:
@@ -75,7 +110,7 @@ def progress(run: Run) -> Iterator[Callable[[Row], None]]:
         yield line
         return
     columns = (TextColumn("epoch {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[numbers]}"), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
+    with RichProgress(*columns, console=console) as bar:
         job = bar.add_task("", total=T, numbers="")
         yield lambda row: bar.update(job, completed=row["epoch"], numbers=numbers(row))
 
@@ -108,6 +143,42 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
         say("", f"the least likely: {'; '.join(worst)}")
     say("Files", f"{path}/ labels.csv, curves.png, model.safetensors, metrics.jsonl, summary.json, config.json")
     say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} INPUT.npz")
+
+
+def sets(data_dir: str | None) -> None:
+    """Each set: what it is, its licence, where it is looked for, whether it is there; then the cache."""
+    from sprl.data import cache
+    from sprl.data.sets import BENCHMARKS, places, status
+
+    say("digits", "handwritten digits: 1,347 + 450 grey pictures of 8 x 8 pixels, 10 classes; comes with scikit-learn")
+    for name, which in BENCHMARKS.items():
+        say(name, which.description)
+        say("", f"licence: {which.licence}")
+        state = status(which, data_dir)
+        if state.where is None:
+            looked = ", ".join(map(str, places(which, data_dir)))
+            say("", f"not there, looked in {looked}; fetch with: sprl data {name} --download")
+        else:
+            say("", f"{verdict(state)} in {state.where}")
+    count, size = cache.used()
+    say("cache", f"{count} sets of decoded pictures or embeddings, {volume(size)} in {cache.folder()}; clear with: sprl data --clear-cache")
+
+
+def checked(which: BenchmarkSet, data_dir: str | None) -> None:
+    """The verdict on one set; InputError if it is not whole."""
+    from sprl.data.sets import check, places
+    from sprl.errors import InputError
+
+    state = check(which, data_dir)
+    if not state.complete:
+        where = state.where or f"any of {', '.join(map(str, places(which, data_dir)))}"
+        raise InputError(f"{which.name} is not whole in {where}: {verdict(state)}; fetch with: sprl data {which.name} --download")
+    say(which.name, f"complete in {state.where}; what the files hold is what was published")
+
+
+def verdict(state: Status) -> str:
+    missing = [f"{len(state.missing)} files missing ({', '.join(state.missing)})"] if state.missing else []
+    return "; ".join([*missing, *(f"{name} {why}" for name, why in state.wrong.items())]) or "complete"
 
 
 def methods() -> None:

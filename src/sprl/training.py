@@ -46,7 +46,7 @@ def find_T1(task: Task, state: State) -> Iterator[Epoch]:
     search = state.warmup
     while state.t < longest and state.t - best_epoch(search) < patience:
         epoch = run_epoch(task, state, kept)
-        accuracy = (predict(state.networks, task.x[held]).argmax(1) == task.y[held]).float().mean().item()
+        accuracy = (predict(state.networks, task.x, held).argmax(1) == task.y[held]).float().mean().item()
         better = accuracy > max((a for a, _ in search.values()), default=-1.0)  # others can never become the first that is good enough
         search[state.t] = accuracy, snapshot(state) if better else None
         first = first_as_good([a for a, _ in search.values()], len(held))

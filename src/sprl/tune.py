@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sprl.data.rows import select
 from sprl.engine import Task, predict, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
@@ -66,12 +67,13 @@ def held_out_accuracy(run: Run, held: Tensor, method: SPRL | Standard, epochs: i
     """Train without the rows `held`; after each epoch, the share of their given labels predicted."""
     rest = torch.ones(len(run.task.y), dtype=torch.bool, device=run.task.device)
     rest[held] = False
-    task = replace(run.task, x=run.task.x[rest], y=run.task.y[rest])
-    x, y = run.task.x[held], run.task.y[held]
+    rest = rest.nonzero().squeeze(1)
+    task = replace(run.task, x=select(run.task.x, rest), y=run.task.y[rest])
+    y = run.task.y[held]
     state = start(task, method, run.config.network)
     accuracies: list[float] = []
     for epoch in train(task, state):
-        accuracies.append((predict(state.networks, x).argmax(1) == y).float().mean().item())
+        accuracies.append((predict(state.networks, run.task.x, held).argmax(1) == y).float().mean().item())
         if epoch.t == epochs:
             break
     return accuracies

@@ -6,7 +6,7 @@ import torch
 
 from sprl.data import Preprocess, check_learnable, encode
 from sprl.data.catalogue import load, relabel
-from sprl.errors import InputError
+from sprl.errors import InputError, SprlWarning
 
 
 def save(path, **arrays):
@@ -124,7 +124,7 @@ def test_files_that_cannot_be_used(tmp_path, arrays, message):
     ("name", "message"),
     [
         ("digit", "unknown data 'digit'; did you mean 'digits'"),
-        ("missing.npz", "no such file: missing.npz"),
+        ("missing.npz", "no such file or folder: missing.npz"),
         ("broken.npz", "not a readable .npz"),
         ("table.txt", "cannot read"),
     ],
@@ -141,9 +141,12 @@ def test_other_labels_are_matched_by_id(tmp_path):
     data = load(save(tmp_path / "a.npz", **GOOD))
     file = tmp_path / "labels.csv"
     file.write_text("# corrected\nlabel,id\n1,2\n0,3\n1,0\n0,1\n")
-    assert relabel(data, file).tolist() == [1, 0, 1, 0]
+    assert relabel(data, str(file)).tolist() == [1, 0, 1, 0]
+    file.write_text("id,label\n2,1\n3,0\n0,1\n1,0\nelse,1\n")
+    with pytest.warns(SprlWarning, match="1 ids that a lacks, such as 'else'"):
+        assert relabel(data, str(file)).tolist() == [1, 0, 1, 0]
     np.save(tmp_path / "labels.npy", np.array([1, 1, 0, 0]))
-    assert relabel(data, tmp_path / "labels.npy").tolist() == [1, 1, 0, 0]
+    assert relabel(data, str(tmp_path / "labels.npy")).tolist() == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,6 @@ def test_other_labels_that_do_not_fit(tmp_path, text, message):
     data = load(save(tmp_path / "a.npz", **GOOD))
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(InputError, match=message):
-        relabel(data, tmp_path / "labels.csv")
+        relabel(data, str(tmp_path / "labels.csv"))
     with pytest.raises(InputError, match="no such file of labels"):
-        relabel(data, tmp_path / "none.csv")
+        relabel(data, str(tmp_path / "none.csv"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sprl.data.columns import Columns
+from sprl.data.decode import Resize
+from sprl.data.rows import FileRows
 from sprl.errors import InputError
 
 Array = NDArray[Any]
@@ -92,20 +95,41 @@ def finite(rows: Array) -> Array:
     return rows
 
 
+Progress = Callable[[str, int, int | None], None]  # what is being done, how far, of how many where that is known
+
+
+def quiet(*anything: object) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class How:
+    """How to read what can be read in more than one way, and whom to tell."""
+
+    resize: Resize | None = None  # of picture files; None: by the sizes that are found
+    skip_bad: bool = False  # go on without pictures that cannot be read
+    label: str = "label"  # the column of a table
+    say: Callable[[str], None] = quiet
+    progress: Progress = quiet
+
+
 @dataclass(frozen=True)
 class Data:
     """Training rows with given labels and, where there are trusted ones, test rows."""
 
     name: str
-    x: torch.Tensor  # [N, *shape]
+    x: torch.Tensor | FileRows  # [N, *shape]
     y: Array  # [N] given labels as class numbers
     classes: tuple[str, ...]
     index: Array  # [N] position in the input before any split
     ids: tuple[str, ...]  # [N] a row's name
     preprocess: Preprocess
-    x_test: torch.Tensor | None = None
+    x_test: torch.Tensor | FileRows | None = None
     y_test: Array | None = None
     clean: Array | None = None  # [N] true labels, where the harness knows them; no method sees them
+    resize: Resize | None = None  # how picture files became rows
+    columns: Columns | None = None  # how the columns of a table became features
+    skipped: tuple[str, ...] = ()  # ids of what was left out because it cannot be read
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,23 +1,66 @@
 """Arrays in an .npz file: x, y and, with trusted labels, x_test, y_test. Files with pickled objects are refused."""
 
+import math
 import zipfile
-import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 
 from sprl.data import Array, Data, Preprocess, encode
 from sprl.errors import InputError
 
+MOST = 1032  # deflate cannot shrink bytes more than so many times
+
 
 def read(path: Path) -> dict[str, Array]:
-    """All arrays of the file."""
+    """All arrays of an .npz file."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError, TypeError, zlib.error) as error:
-        raise InputError(f"{path} is not a readable .npz file without pickled objects: {error}") from error
+        with zipfile.ZipFile(path) as archive:
+            arrays = {}
+            for member in archive.infolist():
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError("compressed in a way that numpy does not use")
+                size = min(member.file_size, MOST * member.compress_size)
+                with archive.open(member) as file:
+                    arrays[member.filename.removesuffix(".npy")] = read_array(file, size)
+            return arrays
+    except Exception as error:  # zipfile, zlib and numpy raise many kinds for damaged files
+        raise InputError(f"{path} is not a readable .npz file without pickled objects: {reason(error)}") from error
+
+
+def read_npy(path: Path) -> Array:
+    try:
+        with path.open("rb") as file:
+            return read_array(file, path.stat().st_size)
+    except Exception as error:
+        raise InputError(f"{path} is not a readable .npy file without pickled objects: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def read_array(file: IO[bytes], size: int) -> Array:
+    """An array in numpy's format, of which at most `size` bytes are there: numpy itself would allocate whatever the header claims."""
+    version = npy.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of numpy's format is not known here")
+    shape, in_columns, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects")
+    length = math.prod(shape) * dtype.itemsize
+    if length > size or any(side < 0 for side in shape):
+        raise ValueError(f"its header claims {length:,} bytes, more than there are")
+    array = np.empty(length, np.uint8)
+    view, done = memoryview(array.data), 0
+    while done < length:
+        count = file.readinto(view[done : done + 2**24])  # type: ignore[attr-defined]
+        if not count:
+            raise ValueError("it ends too early")
+        done += count
+    return array.view(dtype).reshape(shape, order="F" if in_columns else "C")
 
 
 def read_rows(path: Path) -> Array:
@@ -25,10 +68,7 @@ def read_rows(path: Path) -> Array:
     if not path.is_file():
         raise InputError(f"no such file: {path}")
     if path.suffix == ".npy":
-        try:
-            return np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path} is not a readable .npy file without pickled objects: {error}") from error
+        return read_npy(path)
     arrays = read(path)
     if "x" not in arrays:
         raise InputError(f"{path} holds no array 'x': save it with numpy.savez(path, x=...)")

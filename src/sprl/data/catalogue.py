@@ -1,44 +1,67 @@
 """What DATA on the command line may be, and other labels for it."""
 
 import csv
+import warnings
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from sprl.data import Array, Data, arrays, digits
-from sprl.errors import InputError, pick
+from sprl.data import Array, Data, How, arrays, cifar, digits, folder, huggingface, human, idx, sets, table
+from sprl.errors import InputError, SprlWarning, pick
 
-# To add a data set: a module with load(), and a line here.
-SETS = {"digits": digits.load}
+# To add a data set: a module with load(), and a line in sets.BENCHMARKS.
+SETS = ("digits", *sets.BENCHMARKS)
+TABLES = (".csv", ".tsv", ".parquet")
+KINDS = f"data is a set ({', '.join(SETS)}), a folder with a folder of pictures for each class, a .csv or .parquet table, or an .npz file"
 
 
-def load(data: str, data_dir: str | None = None) -> Data:
-    """A set by its name, or a file, looked for in `data_dir` too."""
+def load(data: str, data_dir: str | None = None, how: How = How()) -> Data:
+    """A set by its name, a folder or a file, looked for in `data_dir` too."""
+    if data == "digits":
+        return digits.load()
     if data in SETS:
-        return SETS[data]()
+        return sets.load(data, data_dir)
     places = [Path(data), *([Path(data_dir) / data] if data_dir else [])]
     path = next((p for p in places if p.exists()), None)
     if path is None:
         if "." in Path(data).name or "/" in data:
-            raise InputError(f"no such file: {' or '.join(map(str, places))}")
+            raise InputError(f"no such file or folder: {' or '.join(map(str, places))}")
         pick("data", data, SETS)
     assert path is not None
-    if path.is_dir() or path.suffix != ".npz":
-        raise InputError(f"cannot read {path}: data is a set ({', '.join(SETS)}) or an .npz file with x, y[, x_test, y_test]")
-    return arrays.load(path)
+    if path.is_dir():
+        return load_folder(path, how)
+    if path.suffix.lower() == ".npz":
+        return arrays.load(path)
+    if path.suffix.lower() in TABLES:
+        return table.load(path, how)
+    raise InputError(f"cannot read {path}: {KINDS}")
 
 
-def relabel(data: Data, path: Path) -> Array:
-    """Other labels for the same rows: a CSV with the columns id and label, matched by id, or an .npy with one label a row, in order."""
+def load_folder(path: Path, how: How) -> Data:
+    """Whatever kind of data the folder holds."""
+    if huggingface.is_saved(path):
+        return huggingface.load(path, how)
+    if (path / "metadata.csv").is_file():
+        return table.load(path / "metadata.csv", how)
+    if (path / "data_batch_1.bin").is_file():
+        return cifar.load(path)
+    if any(path.glob("train-images*ubyte*")):
+        return idx.load(path, path.resolve().name)
+    return folder.load(path, how)
+
+
+def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
+    """Other labels for the same rows: a CSV with the columns id and label, matched by id; an .npy with one label a row, in order; or
+    human:NAME, those that people gave."""
+    kind, colon, which = labels.partition(":")
+    if colon and kind == "human":
+        return human.read(sets.data_folder(data_dir), which, data.y if data.clean is None else data.clean, data.name)
+    path = Path(labels)
     if not path.is_file():
         raise InputError(f"no such file of labels: {path}")
     if path.suffix == ".npy":
-        try:
-            given = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"{path} is not a readable .npy file without pickled objects: {error}") from error
-        given = arrays.check_labels(path, "the array", given)
+        given = arrays.check_labels(path, "the array", arrays.read_npy(path))
         if len(given) != len(data.y):
             raise InputError(f"{path} holds {len(given)} labels, but {data.name} has {len(data.y)} training rows")
         names = [str(v) for v in given.tolist()]
@@ -64,6 +87,10 @@ def read_csv(data: Data, path: Path) -> list[str]:
     if len(labels) < len(rows):
         twice = next(key for key, count in Counter(key for key, _ in rows).items() if count > 1)
         raise InputError(f"{path} has more than one label for {twice!r}")
+    unknown = labels.keys() - set(data.ids) - set(data.skipped)
+    if unknown:
+        some = ", ".join(map(repr, sorted(unknown)[:3]))
+        warnings.warn(f"{path} has labels for {len(unknown)} ids that {data.name} lacks, such as {some}", SprlWarning, stacklevel=4)
     missing = [i for i in data.ids if i not in labels]
     if missing:
         raise InputError(f"{path} lacks labels for {len(missing)} of {len(data.ids)} rows, the first of them {missing[0]!r}")

@@ -1,0 +1,245 @@
+"""Damaged files against every reader: each must be read or refused with one line, without a crash, code run, or memory spent on lies.
+
+python benchmarks/fuzz.py [--count 1000] [--seed 0] [FORMAT ...]
+"""
+
+import argparse
+import gzip
+import io
+import os
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from sprl.data import How, arrays, decode, human, idx, sets
+from sprl.data.catalogue import load, relabel
+from sprl.errors import InputError
+from sprl.photos import read_weights
+
+MEMORY = 512  # MB that reading a file of a few kB may take on top
+PATIENCE = 20  # seconds for one file
+HUGE = (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f", b"\xff" * 8, b"99999999999", b"\x00" * 4)
+
+
+@dataclass(frozen=True)
+class Format:
+    name: str  # of the file that is damaged
+    make: Callable[[], bytes]
+    read: Callable[[Path], Any]
+    wrap: Callable[[bytes], bytes] = bytes  # after the damage: behind an archive's checksums
+
+
+def zipped(x: bytes) -> bytes:
+    def write(file: io.BytesIO) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", x)
+            archive.writestr("y.npy", saved(lambda file: np.save(file, Y)))
+
+    return saved(write)
+
+
+def saved(write: Callable[[io.BytesIO], Any]) -> bytes:
+    file = io.BytesIO()
+    write(file)
+    return file.getvalue()
+
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(30, 4)), np.arange(30) % 3
+NPZ = {"x": X, "y": Y, "x_test": X[:5], "y_test": Y[:5]}
+CSV = "id,label,width,colour,split\n" + "".join(f"r{i},{'abc'[y]},{X[i, 0]:.3f},{'rg'[i % 2]},{'train' if i < 25 else 'test'}\n" for i, y in enumerate(Y))
+STATE = {"stem.weight": torch.zeros(3, 4), "fc.bias": torch.zeros(3)}
+
+
+def parquet() -> bytes:
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(label=Y, colour=["r", "g", "b"] * 10)
+    return saved(lambda file: frame.to_parquet(file))
+
+
+def safetensors() -> bytes:
+    from safetensors.torch import save
+
+    return save(STATE)
+
+
+def picture(kind: str) -> Format:
+    image = Image.fromarray(RNG.integers(0, 256, (24, 20, 3), dtype=np.uint8))
+    suffix = kind.lower()
+    return Format(f"a.{suffix}", lambda: saved(lambda file: image.save(file, kind)), read_picture)
+
+
+def read_picture(path: Path) -> None:
+    try:
+        row, _ = decode.decode(os.fsencode(path), decode.Resize(16, 16))
+        assert len(row) == 3 * 16 * 16
+    except decode.BadPicture as error:
+        raise InputError(str(error)) from error
+
+
+def read_data(path: Path) -> None:
+    data = load(str(path), how=How())
+    assert len(data.x) == len(data.y) == len(data.ids) == len(data.index)
+    assert data.y.max() < len(data.classes)
+
+
+def read_idx_folder(path: Path) -> None:
+    labels = path.with_name("train-labels-idx1-ubyte")
+    labels.write_bytes(idx_bytes(Y.astype(np.uint8)))
+    idx.load(path.parent, "fuzz")
+
+
+def read_cifar(path: Path) -> None:
+    for name in ("data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        if not (path.parent / f"{name}.bin").exists():
+            (path.parent / f"{name}.bin").symlink_to(path.parent / "whole")
+    sets.load("cifar10", str(path.parent))
+
+
+def cifar_bytes() -> bytes:
+    return bytes(3073 * 10000)
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    return struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def idx_pictures() -> bytes:
+    return idx_bytes(RNG.integers(0, 256, (30, 8, 8), dtype=np.uint8))
+
+
+def human_arrays() -> bytes:
+    return saved(lambda file: np.savez(file, clean=Y.astype(np.uint8), worse=Y.astype(np.uint8)))
+
+
+def human_published() -> bytes:
+    return saved(lambda file: torch.save({"clean_label": Y, "worse_label": Y}, file))
+
+
+FORMATS = {
+    "npz": Format("a.npz", lambda: saved(lambda file: np.savez(file, **NPZ)), read_data),
+    "npz-compressed": Format("a.npz", lambda: saved(lambda file: np.savez_compressed(file, **NPZ)), read_data),
+    "npz-inside": Format("a.npz", lambda: saved(lambda file: np.save(file, X)), read_data, zipped),
+    "npy": Format("a.npy", lambda: saved(lambda file: np.save(file, X)), arrays.read_rows),
+    "csv": Format("a.csv", CSV.encode, read_data),
+    "labels": Format("l.csv", lambda: b"id,label\n" + b"".join(b"%d,%d\n" % (i, y) for i, y in enumerate(Y)), lambda path: relabel(ROWS, str(path))),
+    "parquet": Format("a.parquet", parquet, read_data),
+    "idx": Format("train-images-idx3-ubyte", idx_pictures, read_idx_folder),
+    "idx-gz": Format("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx_pictures()), read_idx_folder),
+    "idx-gz-inside": Format("train-images-idx3-ubyte.gz", idx_pictures, read_idx_folder, gzip.compress),
+    "cifar": Format("data_batch_1.bin", cifar_bytes, read_cifar),
+    "human": Format("cifar10n.npz", human_arrays, lambda path: human.read(path.parent, "worse", Y)),
+    "human-pt": Format("CIFAR-10_human.pt", human_published, lambda path: human.read(path.parent, "worse", Y)),
+    "weights-pth": Format("a.pth", lambda: saved(lambda file: torch.save(STATE, file)), read_weights),
+    "weights-safetensors": Format("a.safetensors", safetensors, read_weights),
+    **{kind.lower(): picture(kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")},
+}
+
+
+def rows() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(Path(folder) / "rows.npz", x=X, y=Y)
+        return load(str(Path(folder) / "rows.npz"))
+
+
+ROWS = rows()
+
+
+def damage(whole: bytes, rng: random.Random) -> bytes:
+    """One to three of: cut, flipped bytes, a huge number, a piece doubled, dropped or emptied; near the front as often as elsewhere."""
+    content = bytearray(whole)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        if not content:
+            break
+        at = rng.randrange(len(content) if rng.random() < 0.5 else min(len(content), 200))
+        length = rng.choice((1, 2, 4, 8, 64, 1000))
+        kind = rng.randrange(6)
+        if kind == 0:
+            del content[at:]
+        elif kind == 1:
+            for i in range(rng.choice((1, 1, 3, 20))):
+                content[(at + 7 * i) % len(content)] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            number = rng.choice(HUGE)
+            content[at : at + len(number)] = number
+        elif kind == 3:
+            content[at:at] = content[at : at + length]
+        elif kind == 4:
+            del content[at : at + length]
+        else:
+            content[at : at + length] = bytes(length)
+    return bytes(content)
+
+
+def fuzz(name: str, count: int, seed: int, folder: Path) -> Counter[str]:
+    """How many damaged files were read, how many refused. Anything else is raised."""
+    kind, rng, tally = FORMATS[name], random.Random(f"{name} {seed}"), Counter[str]()
+    whole, path = kind.make(), folder / kind.name
+    (folder / "whole").write_bytes(whole)
+    path.write_bytes(kind.wrap(whole))
+    kind.read(path)  # undamaged, it must be read
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for i in range(count):
+        path.write_bytes(kind.wrap(damage(whole, rng)))
+        signal.alarm(PATIENCE)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                kind.read(path)
+            tally["read"] += 1
+        except InputError as error:
+            assert str(error).strip(), "an empty message"
+            tally["refused"] += 1
+        except BaseException as error:
+            kept = folder / f"culprit-{i}"
+            path.replace(kept)
+            raise AssertionError(f"{name} {i} (seed {seed}): {type(error).__name__}: {error}; kept in {kept}") from error
+        finally:
+            signal.alarm(0)
+    spent = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert spent < MEMORY, f"{name}: reading took {spent:.0f} MB"
+    tally["MB"] = round(spent)
+    return tally
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("formats", nargs="*", choices=[[], *FORMATS], default=[])
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--here", action="store_true", help="in this process")
+    asked = parser.parse_args()
+    if asked.here:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tally = fuzz(asked.formats[0], asked.count, asked.seed, Path(tempfile.mkdtemp()))
+        print(f"{tally['read']} read, {tally['refused']} refused, {tally['MB']} MB")
+        return
+    failed = []
+    for name in asked.formats or FORMATS:  # each in a process of its own, so that a crash ends that one alone
+        command = [sys.executable, __file__, "--here", name, "--count", str(asked.count), "--seed", str(asked.seed)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        verdict = done.stdout.strip() if done.returncode == 0 else f"FAILED ({done.returncode}): {done.stderr.strip().splitlines()[-1:]}"
+        failed += [name] * (done.returncode != 0)
+        print(f"{name:<20} {verdict}", flush=True)
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

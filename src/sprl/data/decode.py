@@ -1,0 +1,159 @@
+"""One picture file to the bytes of a row. Runs as a program too: many of these at once fill a cache (see pictures.py).
+
+Imports Pillow alone, so that a worker starts in hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from typing import IO, Any, NamedTuple
+
+from PIL import Image, UnidentifiedImageError
+
+# What may be opened. Formats that call other programs or hold programs (EPS, PDF, ...) are left out.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
+GREY = ("L", "1", "LA")
+ORIENTATION = 0x0112  # EXIF's tag
+FILTERS = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+TOO_LARGE = f"more pixels than Pillow's limit of {Image.MAX_IMAGE_PIXELS:,}"
+
+
+class Resize(NamedTuple):
+    """Of a picture of another size the shorter side is scaled so that it covers height x width, and the centre is cut out.
+
+    crop: the share of the scaled picture that is kept (timm's crop_pct). A picture of just this size stays as it is, unless crop < 1.
+    """
+
+    height: int
+    width: int
+    crop: float = 1.0
+    filter: str = "bicubic"
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> Resize:
+        """What `_asdict` of one gave, read from a file that may not be ours."""
+        resize = cls(int(stored["height"]), int(stored["width"]), float(stored["crop"]), stored["filter"])
+        if not (1 <= resize.height <= 4096 and 1 <= resize.width <= 4096 and 0.1 <= resize.crop <= 1 and resize.filter in FILTERS):
+            raise ValueError(f"{resize} is no rule for pictures")
+        return resize
+
+
+class BadPicture(Exception):
+    """Why a picture cannot be used."""
+
+
+def size_of(path: str | bytes) -> tuple[int, int] | None:
+    """Height and width as they will be seen; None for a file that is no readable picture. Reads the header only."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            turned = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
+            return image.size if turned else (image.height, image.width)
+    except Exception:  # a damaged file is reported when it is decoded
+        return None
+
+
+def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
+    """The pixels as planes of red, green and blue, and whether the picture is grey (then the three are equal)."""
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            return planes(image, resize)
+    except BadPicture:
+        raise
+    except UnidentifiedImageError:
+        raise BadPicture("not a picture") from None
+    except Image.DecompressionBombError:
+        raise BadPicture(TOO_LARGE) from None
+    except MemoryError:
+        raise BadPicture("too large for the memory") from None
+    except Exception as error:  # Pillow's readers raise many kinds for damaged files
+        raise BadPicture(" ".join(str(error).split())[:100] or type(error).__name__) from None
+
+
+def planes(image: Image.Image, resize: Resize) -> tuple[bytes, bool]:
+    if image.mode[0] in "IF" or (image.tile and ";16" in str(image.tile[0][3])):
+        raise BadPicture("more than 8 bits a channel: save it with 8")
+    if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+        raise BadPicture(TOO_LARGE)  # Pillow itself only warns up to twice as many
+    target = resize.width, resize.height
+    if image.format == "JPEG":  # decode large photos at a half, a quarter or an eighth, but never below twice the size that is needed
+        least = [round(2 * side / resize.crop) for side in target]
+        image.draft(None, (max(least), max(least)))
+    image.load()
+    if (image.info or image.format == "TIFF") and image.getexif().get(ORIENTATION, 1) != 1:
+        from PIL import ImageOps
+
+        image = ImageOps.exif_transpose(image)
+    grey = image.mode in GREY
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = on_white(image)
+    if image.mode != "RGB":
+        image = image.convert("RGB")
+    if image.size != target or resize.crop != 1:
+        image = cover(image, resize)
+    pixels = image.tobytes()
+    return pixels[0::3] + pixels[1::3] + pixels[2::3], grey
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    """What is transparent shows a white page."""
+    image = image.convert("RGBA")
+    page = Image.new("RGBA", image.size, "white")
+    page.alpha_composite(image)
+    return page.convert("RGB")
+
+
+def cover(image: Image.Image, resize: Resize) -> Image.Image:
+    """Scaled, then the centre cut out: for square targets, to the pixel what torchvision's Resize and CenterCrop give."""
+    width, height = image.size
+    if resize.height == resize.width:
+        short = int(resize.height / resize.crop)
+        size = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
+    else:
+        scale = max(resize.width / width, resize.height / height) / resize.crop
+        size = max(resize.width, round(scale * width)), max(resize.height, round(scale * height))
+    if size != image.size:
+        image = image.resize(size, FILTERS[resize.filter])
+    left, top = round((size[0] - resize.width) / 2), round((size[1] - resize.height) / 2)
+    return image.crop((left, top, left + resize.width, top + resize.height))
+
+
+def work(lines: IO[bytes], report: IO[str]) -> None:
+    """A worker: the rule, the cache file and blocks of files in; rows written in place, a line a block out.
+
+    In: "HEIGHT WIDTH CROP FILTER", the cache file, then for each block its first row, the count and that many paths, NUL after each.
+    Out: for each block "BLOCK count grey", after a "BAD row reason" for each picture that cannot be used.
+    """
+    words = iter(lines.read().split(b"\0"))
+    height, width, crop, name = next(words).decode().split()
+    resize = Resize(int(height), int(width), float(crop), name)
+    nothing = bytes(3 * resize.height * resize.width)
+    # paths stay bytes: not every name is text
+    with open(next(words), "r+b", buffering=0) as out:
+        for first in words:
+            if not first:
+                break
+            start, count, grey = int(first), int(next(words)), True
+            rows = []
+            for i in range(start, start + count):
+                try:
+                    row, is_grey = decode(next(words), resize) 
+                    grey = grey and is_grey
+                except BadPicture as error:
+                    row = nothing
+                    report.write(f"BAD {i} {error}\n")
+                rows.append(row)
+            out.seek(start * len(nothing))
+            out.write(b"".join(rows))
+            report.write(f"BLOCK {count} {int(grey)}\n")
+            report.flush()
+
+
+if __name__ == "__main__":
+    assert isinstance(sys.stdout, io.TextIOWrapper)
+    warnings.simplefilter("ignore")  # of odd metadata; what is bad is reported
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    work(sys.stdin.buffer, sys.stdout)

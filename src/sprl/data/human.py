@@ -1,0 +1,111 @@
+"""Labels that people gave: CIFAR-N (Wei et al. 2022, http://noisylabels.com; CC BY-NC 4.0, for research), in a file a user brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sprl.data import Array, arrays
+from sprl.errors import InputError, pick
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the labels of a set are, and what they are called there."""
+
+    arrays: str  # .npz with `clean` and the keys of `labels`
+    published: str  # torch.save of a dict with `clean_label` and the values of `labels`
+    classes: int
+    labels: dict[str, str]
+
+
+SOURCES = {
+    "cifar10": Source(
+        "cifar10n.npz",
+        "CIFAR-10_human.pt",
+        10,
+        {
+            "worse": "worse_label",
+            "aggre": "aggre_label",
+            "random1": "random_label1",
+            "random2": "random_label2",
+            "random3": "random_label3",
+        },
+    ),
+}
+
+
+def read(folder: Path, which: str, clean: Array, name: str = "cifar10") -> Array:
+    """The class numbers [N] that people gave to the rows whose true labels are `clean`."""
+    source = SOURCES[pick("set with labels that people gave", name, SOURCES)]
+    pick(f"kind of labels that people gave to {name}", which, source.labels)
+    places = [folder / below / file for below in ("", "cifar-n") for file in (source.arrays, source.published)]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise InputError(
+            f"no labels that people gave to {name}: get {source.published} from http://noisylabels.com (CC BY-NC 4.0, for research) "
+            f"and put it in {folder} or {folder / 'cifar-n'}"
+        )
+    if path.suffix == ".npz":
+        found, true, given = arrays.read(path), "clean", which
+    else:
+        found, true, given = read_published(path), "clean_label", source.labels[which]
+    for key in (true, given):
+        if key not in found:
+            raise InputError(f"{path} holds no labels {key!r}, only: {', '.join(map(str, found)) or 'none'}")
+        y = found[key]
+        if y.dtype.kind not in "iu" or y.shape != clean.shape or ((y < 0) | (y >= source.classes)).any():
+            raise InputError(f"{path}: {key} must hold {len(clean):,} numbers from 0 to {source.classes - 1}")
+    differ = int((found[true] != clean).sum())
+    if differ:
+        raise InputError(
+            f"{path}: {differ:,} of its {len(clean):,} true labels differ from those of {name}: "
+            "its rows have another order, or are of other data"
+        )
+    return found[given].astype(np.int64)
+
+
+class PickledType:
+    """Stands in for numpy.dtype."""
+
+    def __init__(self, code: str, *flags: object) -> None:
+        self.code = code
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.code = state[1] + self.code  # the order of the bytes
+
+
+class PickledArray:
+    """Stands in for numpy.ndarray: keeps what numpy would be given, and numpy is given none but plain numbers."""
+
+    def __init__(self, *anything: object) -> None:
+        self.values: Array = np.empty(0)
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], PickledType, bool, bytes]) -> None:
+        _, shape, kind, _, data = state
+        if kind.code[0] not in "<>|=" or kind.code[1:] not in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
+            raise ValueError(kind.code)
+        self.values = np.frombuffer(data, np.dtype(kind.code)).reshape(shape)
+
+
+ALLOWED: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
+    (PickledType, "numpy.dtype"),
+    (PickledArray, "numpy.ndarray"),
+    (PickledArray, "numpy.core.multiarray._reconstruct"),
+    (PickledArray, "numpy._core.multiarray._reconstruct"),
+]
+
+
+def read_published(path: Path) -> dict[str, Array]:
+    """The arrays of the publishers' file. It is a pickle, so nothing it names is looked up but what stands in for numpy's arrays."""
+    try:
+        with torch.serialization.safe_globals(ALLOWED):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        return {str(key): value.values if isinstance(value, PickledArray) else np.asarray(value) for key, value in found.items()}
+    except Exception as error:  # whatever a damaged or hostile pickle leads to
+        raise InputError(f"{path} holds something else than plain arrays, or is damaged; nothing in it was run: get it again") from error

@@ -1,0 +1,269 @@
+"""Tables in CSV, TSV or Parquet files: a row a sample, with features or with the path of a picture.
+
+The column of labels goes by `How.label`. Three more have a meaning where they are there: split (train, test or validation), id, and path
+(or file_name), which makes the table a list of picture files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sprl.data import Array, Data, How, Preprocess, pictures
+from sprl.data.columns import TEXT, Columns, some, texts
+from sprl.errors import InputError, SprlWarning
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+PATHS = ("path", "file_name")  # the latter in Hugging Face's metadata.csv
+SPLITS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+UNNAMED = re.compile(r"Unnamed: [0-9]+")  # pandas' name for a column without one
+# What stands for a missing cell in CSV files of most programs; in labels, ids and paths only "" does.
+MISSING = ["", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"]
+MISSING += ["1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
+
+
+def load(path: Path, how: How) -> Data:
+    """A table of features, or of picture files where it has a column path or file_name."""
+    frame = read(path, exact=(how.label, "split", "id", *PATHS))
+    need_label(path, how.label, frame.columns)
+    train, test = split(path, frame)
+    frame = frame.iloc[np.concatenate([train, test])].sort_index()
+    given = labels_of(path, frame[how.label])
+    held = np.isin(frame.index, test)
+    classes = classes_of(path, given, held)
+    name = path.resolve().parent.name if path.stem == "metadata" else path.stem  # Hugging Face's metadata.csv is its folder's
+    place = next((name for name in PATHS if name in frame), None)
+    if place is None:
+        ids = ids_of(path, frame)
+        return features(name, frame.drop(columns=[how.label, "split", "id"], errors="ignore"), given, held, classes, ids)
+    paths = words(path, frame[place])
+    ids = ids_of(path, frame, paths)
+    files = [
+        pictures.File(os.path.abspath(path.parent / file), id, label, test)
+        for file, id, label, test in zip(paths, ids, given, held.tolist(), strict=True)
+    ]
+    data = pictures.load(name, files, classes, how)
+    row = dict(zip(ids, frame.index, strict=True))
+    return replace(data, index=np.array([row[id] for id in data.ids]))
+
+
+def read_new(path: Path, columns: Columns) -> tuple[tuple[str, ...], Array]:
+    """Ids and features [N, D] of new rows, which need no labels."""
+    known = [column.name for column in columns.columns if column.kind == TEXT]  # numbers, too, may be values of text
+    frame = read(path, exact=("id",), text=known)
+    return ids_of(path, frame), columns(frame)
+
+
+def features(name: str, frame: pd.DataFrame, given: Array, held: Array, classes: tuple[str, ...], ids: Iterable[str]) -> Data:
+    """Data of the rows of a table, all of whose columns are features; of those that are `held` no column is learned from."""
+    unnamed = [column for column in frame.columns if UNNAMED.fullmatch(str(column))]
+    if unnamed:
+        warnings.warn(f"columns without a name, such as row numbers have, are left out: {len(unnamed)}", SprlWarning, stacklevel=2)
+        frame = frame.drop(columns=unnamed)
+    columns = Columns.fit(frame[~held])
+    x = columns(frame)  # all rows at once: one warning of missing cells
+    preprocess = Preprocess.fit(x[~held])
+    number = {c: i for i, c in enumerate(classes)}
+    y = np.array([number[label] for label in given], dtype=np.int64)
+    return Data(
+        name=name,
+        x=preprocess(x[~held]),
+        y=y[~held],
+        classes=classes,
+        index=frame.index.to_numpy()[~held],
+        ids=tuple(id for id, out in zip(ids, held, strict=True) if not out),
+        preprocess=preprocess,
+        x_test=preprocess(x[held]) if held.any() else None,
+        y_test=y[held] if held.any() else None,
+        columns=columns,
+    )
+
+
+def need_label(source: object, label: str, columns: Iterable[str]) -> None:
+    if label not in columns:
+        raise InputError(f"{source} has no column {label!r}, only {some(columns, 20)}: say which holds the labels: --label-column NAME")
+
+
+def split(path: Path, frame: pd.DataFrame) -> tuple[Array, Array]:
+    """Positions of the training and of the test rows. Validation rows are test rows where there are no others, else left out."""
+    if "split" not in frame:
+        return np.arange(len(frame)), np.arange(0)
+    codes, known = texts(frame["split"])
+    known = [*known, ""]  # a missing cell's code is -1: the last
+    parts = np.array([SPLITS.get(word.strip().lower(), "") for word in known])[codes]
+    if (parts == "").any():
+        row = int(np.flatnonzero(parts == "")[0])
+        raise InputError(f"{path}: the split in row {row} is {known[codes[row]]!r}: it must be train, test or validation")
+    train, test, validation = (np.flatnonzero(parts == part) for part in ("train", "test", "validation"))
+    if not len(train):
+        raise InputError(f"{path} holds no rows to train on: in none the split is train")
+    if len(test) and len(validation):
+        warnings.warn(f"rows for validation are left out, as there are test rows: {len(validation)}", SprlWarning, stacklevel=3)
+    return train, test if len(test) else validation
+
+
+def labels_of(source: object, cells: pd.Series) -> Array:
+    """The classes' names [N]. Whole numbers may be stored as floats; quantities and missing labels are refused."""
+    codes, known = texts(cells)
+    names = [word.strip() for word in known]
+    numbers = [name for name in names if NUMBER.fullmatch(name)]
+    if len(numbers) == sum(map(bool, names)) and not all(map(WHOLE.fullmatch, numbers)):
+        for name in numbers:
+            if not float(name).is_integer():
+                raise InputError(f"{source}: the label {name} looks like a quantity, not a class")
+        names = [str(int(float(name))) if name else "" for name in names]
+    given = np.array([*names, ""], dtype=object)[codes]  # a missing cell's code is -1: the last
+    refuse_missing(source, "label", cells.index[given == ""])
+    return given
+
+
+def classes_of(source: object, given: Array, held: Array, named: Iterable[str] | None = None) -> tuple[str, ...]:
+    """All classes, `named` or sorted: whole numbers by their value, else as text. A test row of another class is refused."""
+    classes = sorted(set(given[~held]))
+    if all(WHOLE.fullmatch(name) for name in classes):
+        classes.sort(key=int)
+    known = classes if named is None else list(named)
+    other = set(given[held]) - set(known)
+    if other:
+        raise InputError(f"{source}: {some(map(repr, sorted(other)))} is the label of test rows, but of no row to train on")
+    return tuple(known)
+
+
+def words(source: object, cells: pd.Series) -> list[str]:
+    """Cells that must not be missing, as text."""
+    codes, known = texts(cells)
+    known = [*known, ""]
+    found = [known[code] for code in codes]
+    refuse_missing(source, str(cells.name), cells.index[[not word for word in found]])
+    if any("\0" in word for word in known):
+        raise InputError(f"{source}: a cell in the column {cells.name} holds a NUL character")
+    return found
+
+
+def ids_of(source: object, frame: pd.DataFrame, paths: list[str] | None = None) -> tuple[str, ...]:
+    """The column id; without one the paths, where all differ, or the rows' numbers."""
+    if "id" not in frame:
+        return tuple(paths if paths and len(set(paths)) == len(paths) else map(str, frame.index))
+    ids = words(source, frame["id"])
+    for twice in repeated(ids):
+        raise InputError(f"{source} has more than one row with the id {twice!r}: each needs its own")
+    return tuple(ids)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def refuse_missing(source: object, what: str, rows: Collection[Any]) -> None:
+    if len(rows):
+        many = "one row" if len(rows) == 1 else f"{len(rows)} rows"
+        raise InputError(f"{source}: the {what} is missing in {many} ({some(map(str, rows), 5)}, counted from 0): fill it in or drop them")
+
+
+def read(path: Path, exact: Collection[str], text: Collection[str] = ()) -> pd.DataFrame:
+    """The table as it is. Of CSV files the columns `exact` are text in which "NA" is a name like another, and `text` text."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"cannot read {path}: a table is a file named {', '.join(SUFFIXES)}")
+    try:
+        frame = read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path, exact, text)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if not len(frame):
+        raise InputError(f"{path} holds no rows")
+    return frame
+
+
+def read_csv(path: Path, exact: Collection[str], text: Collection[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    raw = path.read_bytes()
+    try:
+        if "\0" in raw.decode("utf-8"):
+            raise InputError(f"{path} holds a NUL byte at position {raw.index(0)}: it is no text, or not UTF-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8: byte 0x{raw[error.start]:02x} at position {error.start}; save it as UTF-8") from None
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    header = next((row for _, row in rows_of(raw, separator)), [])
+    if not header:
+        raise InputError(f"{path} is empty")
+    if len(header) == 1 and ";" in header[0]:
+        raise InputError(f"{path} has semicolons between its cells: save it with commas, or with tabs as .tsv")
+    for twice in repeated(filter(None, header)):
+        raise InputError(f"{path} has more than one column {twice!r}: rename them")
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", pd.errors.ParserWarning)  # of rows longer than the header
+            frame = pd.read_csv(
+                io.BytesIO(raw),
+                sep=separator,
+                encoding="utf-8-sig",
+                dtype={name: str for name in header if name in exact or name in text},
+                keep_default_na=False,
+                na_values={name: MISSING for name in header if name not in exact},
+                index_col=False,
+                skipinitialspace=True,
+                low_memory=False,  # would guess a column's type piece by piece
+            )
+    except pd.errors.ParserError as error:
+        refuse_ragged(path, raw, separator, len(header))
+        raise InputError(f"{path} is not a readable CSV file: {str(error).strip().split('C error: ')[-1]}") from None
+    last = frame.iloc[:, -1]
+    if told or (last.isna() | (last == "")).any():  # pandas fills up rows that are too short
+        refuse_ragged(path, raw, separator, len(header))
+    return frame
+
+
+def rows_of(raw: bytes, separator: str) -> Iterable[tuple[int, list[str]]]:
+    """The rows that are not blank, and in which line each ends."""
+    with io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline="") as lines:
+        reader = csv.reader(lines, delimiter=separator, skipinitialspace=True, strict=True)
+        try:
+            yield from ((reader.line_num, row) for row in reader if row)
+        except csv.Error:  # the tale of quotes is pandas' to tell
+            return
+
+
+def refuse_ragged(path: Path, raw: bytes, separator: str, width: int) -> None:
+    for line, row in rows_of(raw, separator):
+        if len(row) < width or any(row[width:]):
+            raise InputError(f"{path}: line {line} has {len(row)} of the header's {width} cells")
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        from pyarrow import ArrowException
+    except ImportError:
+        raise InputError("reading Parquet needs pyarrow: pip install 'sprl[parquet]'") from None
+    with path.open("rb") as file:  # given its path, pyarrow would make columns of folders' names
+        try:
+            frame = pd.read_parquet(file, engine="pyarrow")
+        except (ArrowException, OSError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{path} is not a readable Parquet file: {' '.join(str(error).split())}") from error
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()  # a column that pandas kept as the index
+    frame.columns = [str(name) for name in frame.columns]
+    for name in frame.columns:
+        cell = next((cell for cell in frame[name] if cell is not None), None) if frame[name].dtype == object else None
+        if isinstance(cell, dict) and "bytes" in cell:
+            raise InputError(
+                f"{path}: the column {name!r} holds the pictures themselves, which are not read from Parquet: save them as a folder of "
+                "files, or as a Hugging Face data set with save_to_disk, and give that folder"
+            )
+    return frame.reset_index(drop=True)

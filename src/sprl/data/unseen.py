@@ -1,0 +1,65 @@
+"""New rows for a trained model, read as its training rows were."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sprl.data import Array, How, arrays, table
+from sprl.data.columns import Columns
+from sprl.data.decode import Resize
+from sprl.data.folder import pictures_below, text
+from sprl.data.pictures import File, decoded, tell_of_bad
+from sprl.data.rows import FileRows
+from sprl.errors import InputError
+
+LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R 601, as in Pillow)
+
+
+def read(
+    path: Path, to_rows: Callable[[Array], torch.Tensor], channels: int, resize: Resize | None, columns: Columns | None, how: How
+) -> tuple[Sequence[str], torch.Tensor | FileRows]:
+    """A name for each row, and the rows as the network takes them; `to_rows` makes them of arrays."""
+    if not path.exists():
+        raise InputError(f"no such file or folder: {path}")
+    if path.suffix in (".npy", ".npz"):
+        x = arrays.read_rows(path)
+        return [str(i) for i in range(len(x))], to_rows(x)
+    if columns is not None:
+        ids, x = table.read_new(path, columns)
+        return ids, to_rows(x)
+    if resize is None:
+        raise InputError(f"cannot read {path}: this model was trained on arrays; give an .npz with x, or an .npy")
+    return read_pictures(path, resize, channels, how)
+
+
+def read_pictures(path: Path, resize: Resize, channels: int, how: How) -> tuple[Sequence[str], torch.Tensor | FileRows]:
+    """One picture, or all below a folder."""
+    root = os.path.abspath(os.fsencode(path))
+    found = sorted(pictures_below(root, Counter(), set())) if path.is_dir() else [root]
+    if not found:
+        raise InputError(f"{path} holds no pictures")
+    files = [File(name, text(name[len(root) + 1 :]) if path.is_dir() else str(path), "") for name in found]
+    rows, bad = decoded(found, resize, how)
+    if bad:
+        tell_of_bad(files, bad, how)
+    good = np.array([i for i in range(len(files)) if i not in bad])
+    if not len(good):
+        raise InputError(f"{path} holds no picture that can be read")
+    ids = [files[i].id for i in good]
+    rows = replace(rows, places=good)
+    if channels == 1 and rows.shape_of_row[0] == 3:
+        return ids, grey(rows)
+    return ids, replace(rows, shape_of_row=(channels, resize.height, resize.width))
+
+
+def grey(rows: FileRows) -> torch.Tensor:
+    """Colour pictures for a model that knows grey ones."""
+    weights = torch.tensor(LUMINANCE).view(1, 3, 1, 1)
+    return torch.cat([(rows[part] * weights).sum(1, keepdim=True).round().to(torch.uint8) for part in torch.arange(len(rows)).split(1024)])

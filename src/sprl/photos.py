@@ -1,0 +1,294 @@
+"""Photos: any network of timm, fine-tuned whole or frozen, behind its own preparation of pixels.
+
+Nothing here reaches for the internet unless the weights are asked for as "pretrained".
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import pickle
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sprl.data import Data, Preprocess, cache, quiet
+from sprl.data.decode import Resize
+from sprl.data.rows import FileRows, Streamed, fetch
+from sprl.engine import pixels_to_float
+from sprl.errors import InputError, pick, printable
+from sprl.networks import Shape, picture_channels
+
+PRETRAINED = "pretrained"
+HUB = "hf-hub:"
+BATCH = {"cpu": 32, "cuda": 256}
+DECLARED: dict[str, torch.library.Library] = {}  # torchvision's operators that only have a name here
+
+
+def import_timm() -> Any:
+    """timm, also beside a torchvision that was built for another torch.
+
+    PyPI's torchvision is built for torch with CUDA; beside torch for CPUs its operators do not load, and describing them then ends its
+    import. timm calls none of them: to have them declared is enough.
+    """
+    while True:
+        try:
+            return importlib.import_module("timm")
+        except ModuleNotFoundError as error:
+            if error.name == "timm":
+                raise InputError("networks of timm need timm: pip install 'sprl[photos]'") from None
+            raise cannot_import(error) from error
+        except (ImportError, OSError) as error:
+            raise cannot_import(error) from error
+        except RuntimeError as error:
+            missing = re.search(r"operator torchvision::(\w+) does not exist", str(error))
+            if missing is None or missing[1] in DECLARED:
+                raise cannot_import(error) from error
+            for module in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
+                del sys.modules[module]  # imported by half
+            DECLARED[missing[1]] = torch.library.Library("torchvision", "FRAGMENT")
+            DECLARED[missing[1]].define(f"{missing[1]}(Tensor x) -> Tensor")
+
+
+def cannot_import(error: Exception) -> InputError:
+    return InputError(f"timm cannot be imported: {first_line(error)}: mend it with pip install --upgrade 'sprl[photos]'")
+
+
+def first_line(error: Exception) -> str:
+    return printable((str(error).splitlines() or [""])[0])[:200] or type(error).__name__
+
+
+class Prepared(nn.Module):
+    """A timm model that takes pixels [B, 1 or 3, H, W] in [0, 1]: it repeats grey, brings them to its own size and standardises them."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, model: nn.Module, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.size = tuple(settings["input_size"][1:])
+        self.filter = settings["interpolation"]
+        self.register_buffer("mean", torch.tensor(settings["mean"]).view(-1, 1, 1))
+        self.register_buffer("deviation", torch.tensor(settings["std"]).view(-1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.expand(-1, len(self.mean), -1, -1)
+        if x.shape[2:] != self.size:
+            x = F.interpolate(x, self.size, mode=self.filter, antialias=True).clamp(0, 1)  # bicubic overshoots
+        return self.model((x - self.mean) / self.deviation)
+
+
+def network(shape: Shape, num_classes: int, name: str, weights: str | None = None) -> nn.Module:
+    """The timm model `name` with a fresh head for `num_classes`; with none at all for 0, when it gives an embedding [B, D].
+
+    weights: None for random ones, a file of them (.safetensors, .pth, .pt, .bin), or "pretrained" for timm's own, which it downloads.
+    """
+    if picture_channels(f"timm:{name}", shape) not in (1, 3):
+        raise InputError(f"timm:{name} takes pictures of 1 or 3 channels, these have {shape[0]}")
+    model = create(name, weights, num_classes or 1, pretrained=weights == PRETRAINED)
+    if weights not in (None, PRETRAINED):
+        fit(model, Path(weights))
+    if num_classes == 0 or weights == PRETRAINED:  # timm keeps its own head where it has as many classes
+        model.reset_classifier(num_classes)
+    return Prepared(model, import_timm().data.resolve_data_config(model=model))
+
+
+def backbone(name: str, weights: str | None = None, num_classes: int = 0) -> nn.Module:
+    """What `network` gives, with random weights: for those of a saved run. `weights` only tells whether the name may be looked up."""
+    model = create(name, weights, num_classes or 1)
+    if num_classes == 0:
+        model.reset_classifier(0)
+    return Prepared(model, import_timm().data.resolve_data_config(model=model))
+
+
+def resize_of(name: str, weights: str | None = None) -> Resize:
+    """How picture files become rows for the model: by its own size, share of the centre and filter."""
+    timm = import_timm()
+    check_name(timm, name, weights)
+    cfg = create(name, weights, 1).pretrained_cfg if name.startswith(HUB) else timm.get_pretrained_cfg(name).to_dict()
+    settings = timm.data.resolve_data_config(pretrained_cfg=cfg)
+    _, height, width = settings["input_size"]
+    return Resize(height, width, settings["crop_pct"], settings["interpolation"])
+
+
+def check_name(timm: Any, name: str, weights: str | None) -> None:
+    """Refuse what timm would read from a folder or, where nobody asked for that, from the internet."""
+    if name.startswith(HUB):
+        if weights != PRETRAINED:
+            raise InputError(f"{name} is read from the internet: allow it with --weights {PRETRAINED}, or name one of timm's own models")
+        return
+    known = [*timm.list_models(), *timm.list_models(pretrained=True)]
+    if name not in known:
+        pick("timm model", name, difflib.get_close_matches(name, known, n=8, cutoff=0))  # of more than 3,000
+
+
+def create(name: str, weights: str | None, num_classes: int, pretrained: bool = False) -> Any:
+    timm = import_timm()
+    check_name(timm, name, weights)
+    try:
+        model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes)
+    except Exception as error:  # whatever timm and the network underneath raise
+        if weights != PRETRAINED:
+            raise InputError(f"timm cannot build {name}: {first_line(error)}") from error
+        advice = "check the connection, or give a file of weights: --weights FILE"
+        raise InputError(f"timm cannot get the weights of {name}: {first_line(error)}: {advice}") from error
+    if not hasattr(model, "reset_classifier"):
+        raise InputError(f"{name} is part of a larger model and no classifier: choose another of timm's")
+    return model
+
+
+def fit(model: Any, path: Path) -> None:
+    """Load the weights of the file but for those of its classifier. All others must be there, and of the right shape."""
+    state = read_weights(path)
+    # what timm itself does to the files of a model's authors, whose names are not timm's
+    translate = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
+    if translate is not None:
+        try:
+            state = translate(state, model)
+        except Exception as error:  # of weights that are another model's
+            raise InputError(f"{path} does not fit {architecture(model)}: {first_line(error)}: give the weights of this model") from error
+    classifier = model.pretrained_cfg.get("classifier") or ()
+    head = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
+    wanted = {key: value for key, value in model.state_dict().items() if not key.startswith(head)}
+    given = {key: value for key, value in state.items() if not key.startswith(head)}
+    wrong = {
+        "lacks": [key for key in wanted if key not in given],
+        "has besides": [printable(key) for key in given if key not in wanted],
+        "has in another shape": [
+            f"{key} {tuple(given[key].shape)} for {tuple(value.shape)}"
+            for key, value in wanted.items()
+            if key in given and given[key].shape != value.shape
+        ],
+    }
+    told = [
+        f"it {verb} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}" for verb, keys in wrong.items() if keys
+    ]
+    if told:
+        raise InputError(f"{path} does not fit {architecture(model)}: {'; '.join(told)}: give the weights of this model")
+    model.load_state_dict(given, strict=False)
+
+
+def architecture(model: Any) -> str:
+    return str(model.pretrained_cfg.get("architecture", type(model).__name__))
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint. A pickle that is more than tensors is refused before anything of it runs."""
+    if path.suffix not in (".safetensors", ".pth", ".pt", ".bin"):
+        raise InputError(f"weights must be {PRETRAINED!r} or a file .safetensors, .pth, .pt or .bin, not {path}")
+    if not path.is_file():
+        raise InputError(f"no such file of weights: {path}")
+    advice = "save the weights again with safetensors.torch.save_file(model.state_dict(), PATH)"
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: Any = load_file(path)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of old formats
+                state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(f"{path} is no file of weights alone and may hold code, so it was not read: {advice}") from error
+    except Exception as error:  # of damaged files there are many kinds
+        raise InputError(f"{path} is not a readable file of weights: {first_line(error)}") from error
+    for name in ("state_dict", "model"):
+        if isinstance(state, dict) and isinstance(state.get(name), dict):
+            state = state[name]
+    if not isinstance(state, dict) or not state or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items()):
+        raise InputError(f"{path} holds no state dict (tensors by name): {advice}")
+    return {key.removeprefix("module."): value for key, value in state.items()}
+
+
+def freeze(
+    data: Data,
+    name: str,
+    weights: str | None,
+    device: torch.device,
+    progress: Callable[[int, int], None] = quiet,
+    say: Callable[[str], None] = quiet,
+) -> tuple[Data, nn.Module]:
+    """The data with standardised embeddings in the place of pictures, and the module that makes embeddings of pictures."""
+    module = network(data.shape, 0, name, weights)
+    x = embeddings(module, data.x, name, device, progress, say).numpy()
+    preprocess = Preprocess.fit(x)
+    x_test = None if data.x_test is None else preprocess(embeddings(module, data.x_test, name, device, progress, say).numpy())
+    return replace(data, x=preprocess(x), x_test=x_test, preprocess=preprocess), module
+
+
+def embeddings(
+    module: nn.Module,
+    rows: Tensor | FileRows,
+    name: str,
+    device: torch.device,
+    progress: Callable[[int, int], None] = quiet,
+    say: Callable[[str], None] = quiet,
+) -> Tensor:
+    """What `embed` gives, from the cache where the same pictures went through the same weights before."""
+    width = width_of(module, rows, device)
+
+    def make(path: Path) -> dict[str, Any]:
+        embed(module, rows, device, progress).numpy().tofile(path)
+        return {"network": name}
+
+    names = (name, import_timm().__version__, device.type, rows.path.name if isinstance(rows, FileRows) else "", str(tuple(rows.shape)))
+    held = rows.places if isinstance(rows, FileRows) else rows
+    path, _ = cache.entry(
+        cache.key(
+            [b"embeddings", *(word.encode() for word in names), digest(torch.as_tensor(held)), digest(*module.state_dict().values())]
+        ),
+        len(rows) * width * 2,
+        make,
+        say,
+    )
+    found = torch.from_numpy(np.fromfile(path, np.float16).reshape(len(rows), width))
+    if not found.isfinite().all():
+        raise InputError(f"{path} has been damaged: clear the cache with `sprl data --clear-cache`")
+    return found
+
+
+def digest(*tensors: Tensor) -> bytes:
+    """Of their content, in order."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return found.digest()
+
+
+def embed(module: nn.Module, rows: Tensor | FileRows, device: torch.device, progress: Callable[[int, int], None] = quiet) -> Tensor:
+    """Embeddings float16 [N, D] on the CPU of pictures uint8 [N, C, H, W], by a network for 0 classes. bfloat16 inside on a GPU."""
+    found = torch.empty(len(rows), width_of(module, rows, device), dtype=torch.float16)
+    parts = torch.arange(len(rows)).split(BATCH.get(device.type, BATCH["cpu"]))
+    for part, batch in zip(parts, fetch(Streamed(rows, device), parts), strict=True):
+        found[part] = forward(module, batch).to("cpu", torch.float16)
+        progress(int(part[-1]) + 1, len(rows))
+    if not found.isfinite().all():
+        raise InputError("the network gives infinite numbers, or none, for some pictures: its weights are damaged, or another network's")
+    return found
+
+
+def width_of(module: nn.Module, rows: Tensor | FileRows, device: torch.device) -> int:
+    """D of an embedding. The module is on the device then, ready to run."""
+    if rows.dtype != torch.uint8:
+        raise InputError(f"networks of timm take pictures as pixels from 0 to 255 (uint8), these are {str(rows.dtype).split('.')[-1]}")
+    one = forward(module.to(device).eval(), torch.zeros(1, *rows.shape[1:], dtype=torch.uint8, device=device))
+    if one.ndim != 2:
+        raise InputError(f"the network gives an array of shape {tuple(one.shape[1:])} for a picture, not one vector: choose another")
+    return one.shape[1]
+
+
+def forward(module: nn.Module, pixels: Tensor) -> Tensor:
+    kind = pixels.device.type
+    with torch.inference_mode(), torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+        return module(pixels_to_float(pixels))
