@@ -1,6 +1,6 @@
 """A table of numbers and text, a quarter of whose labels are wrong. Run: python examples/table.py
 
-In the terminal, on a file of your own: sprl train tumours.csv
+The same in the terminal, for a file of your own: sprl train tumours.csv --label-column diagnosis
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from sprl.config import Config
 from sprl.run import Run, prepare
 
 
-def write_table(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+def write_table(path: Path) -> np.ndarray:
     """569 tumours measured under a microscope, one of the measures told in words. Returns which labels are wrong."""
     tumours = load_breast_cancer(as_frame=True)
     clean = tumours.target.to_numpy()
@@ -34,8 +34,8 @@ def write_table(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
 
 def train(path: Path, method: str) -> Run:
     run = prepare(Config(data=str(path), label_column="diagnosis", method=method, device="cpu"))
-    for _ in run:
-        pass  # an epoch each
+    for _ in run:  # an epoch each
+        pass
     return run
 
 
@@ -49,8 +49,8 @@ def main() -> None:
     print(f"test accuracy with cross-entropy: {plain.rows[-1]['test_accuracy']:.1f}%")
     print(f"test accuracy with SPRL: {robust.rows[-1]['test_accuracy']:.1f}%")
     issues = robust.labels()  # `index` is the row of the file
-    suspects = issues.nsmallest(20, "label_quality")
-    print(suspects.drop(columns="id").head(5).to_string(index=False, float_format="{:.3f}".format))
+    suspects = issues.drop(columns="id").nsmallest(20, "label_quality")
+    print(suspects.head(5).to_string(index=False, float_format="{:.3f}".format))
     print(f"really wrong among the 20 labels of lowest quality: {wrong[suspects['index']].sum()}")
 
 

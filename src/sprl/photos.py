@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sprl.data import Data, Preprocess, cache, quiet
+from sprl.data import Data, Preprocess, Progress, cache, quiet
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Streamed, fetch
 from sprl.engine import pixels_to_float
@@ -31,7 +31,7 @@ from sprl.networks import Shape, picture_channels
 
 PRETRAINED = "pretrained"
 HUB = "hf-hub:"
-BATCH = {"cpu": 32, "cuda": 256}
+BATCH = {"cpu": 16, "cuda": 256}
 DECLARED: dict[str, torch.library.Library] = {}  # torchvision's operators that only have a name here
 
 
@@ -216,7 +216,7 @@ def freeze(
     name: str,
     weights: str | None,
     device: torch.device,
-    progress: Callable[[int, int], None] = quiet,
+    progress: Progress = quiet,
     say: Callable[[str], None] = quiet,
 ) -> tuple[Data, nn.Module]:
     """The data with standardised embeddings in the place of pictures, and the module that makes embeddings of pictures."""
@@ -232,7 +232,7 @@ def embeddings(
     rows: Tensor | FileRows,
     name: str,
     device: torch.device,
-    progress: Callable[[int, int], None] = quiet,
+    progress: Progress = quiet,
     say: Callable[[str], None] = quiet,
 ) -> Tensor:
     """What `embed` gives, from the cache where the same pictures went through the same weights before."""
@@ -266,13 +266,13 @@ def digest(*tensors: Tensor) -> bytes:
     return found.digest()
 
 
-def embed(module: nn.Module, rows: Tensor | FileRows, device: torch.device, progress: Callable[[int, int], None] = quiet) -> Tensor:
+def embed(module: nn.Module, rows: Tensor | FileRows, device: torch.device, progress: Progress = quiet) -> Tensor:
     """Embeddings float16 [N, D] on the CPU of pictures uint8 [N, C, H, W], by a network for 0 classes. bfloat16 inside on a GPU."""
     found = torch.empty(len(rows), width_of(module, rows, device), dtype=torch.float16)
     parts = torch.arange(len(rows)).split(BATCH.get(device.type, BATCH["cpu"]))
     for part, batch in zip(parts, fetch(Streamed(rows, device), parts), strict=True):
         found[part] = forward(module, batch).to("cpu", torch.float16)
-        progress(int(part[-1]) + 1, len(rows))
+        progress("embedding pictures", int(part[-1]) + 1, len(rows))
     if not found.isfinite().all():
         raise InputError("the network gives infinite numbers, or none, for some pictures: its weights are damaged, or another network's")
     return found

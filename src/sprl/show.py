@@ -148,6 +148,7 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
 def sets(data_dir: str | None) -> None:
     """Each set: what it is, its licence, where it is looked for, whether it is there; then the cache."""
     from sprl.data import cache
+    from sprl.data.human import SOURCES
     from sprl.data.sets import BENCHMARKS, places, status
 
     say("digits", "handwritten digits: 1,347 + 450 grey pictures of 8 x 8 pixels, 10 classes; comes with scikit-learn")
@@ -160,8 +161,11 @@ def sets(data_dir: str | None) -> None:
             say("", f"not there, looked in {looked}; fetch with: sprl data {name} --download")
         else:
             say("", f"{verdict(state)} in {state.where}")
+    for name, source in SOURCES.items():
+        kinds = " ".join(f"human:{kind}" for kind in source.labels)
+        say("", f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {source.published} (noisylabels.com) or {source.arrays}")
     count, size = cache.used()
-    say("cache", f"{count} sets of decoded pictures or embeddings, {volume(size)} in {cache.folder()}; clear with: sprl data --clear-cache")
+    say("cache", f"{count} entries of decoded pictures or embeddings, {volume(size)} in {cache.folder()}; clear with: sprl data --clear-cache")
 
 
 def checked(which: BenchmarkSet, data_dir: str | None) -> None:

@@ -83,6 +83,12 @@ def test_values_are_the_same_whatever_type_holds_them():
         assert columns(pd.DataFrame({"a": cells})).argmax(1).tolist() == place
 
 
+def test_true_and_1_are_two_values():
+    columns = Columns.fit(pd.DataFrame({"a": pd.Series([True, 1, "x", 1.0] * 2, dtype=object)}))
+    assert columns.names == ("a=1", "a=True", "a=x")
+    assert columns(pd.DataFrame({"a": pd.Series([1, True, "x"], dtype=object)})).tolist() == np.eye(3).tolist()
+
+
 def test_categories_stay_names_even_if_they_look_like_numbers():
     assert Columns.fit(pd.DataFrame({"a": pd.Categorical([3, 1] * 3)})).names == ("a=1", "a=3")
 

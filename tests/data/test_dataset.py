@@ -91,7 +91,8 @@ def test_grey_images_have_one_channel_unless_the_model_takes_three():
     assert (x[0, ..., 0] == np.asarray(grey.items[0][0])).all()
     for channels in (1, 3):
         assert dataset.read(grey, (), shape=(channels, 3, 3))[0].shape == (2, 3, 3, channels)
-    assert dataset.read(Items([(noise(4, 4, 0, "L"), 0), (noise(4, 4), 0)]))[0].shape == (2, 4, 4, 3)
+    for modes in (("L", "RGB"), ("RGB", "L")):
+        assert dataset.read(Items([(noise(4, 4, 0, mode), 0) for mode in modes]))[0].shape == (2, 4, 4, 3)
 
 
 def test_photos_stay_as_they_were_and_are_turned_upright(tmp_path):
@@ -103,6 +104,9 @@ def test_photos_stay_as_they_were_and_are_turned_upright(tmp_path):
         assert photo.size == (600, 400)
         upright = np.asarray(photo.transpose(Image.Transpose.ROTATE_270).resize((20, 30), Image.Resampling.BICUBIC))
     assert (x[0] == upright).all()
+    noise(40, 60).save(tmp_path / "b.png", exif=exif)
+    with Image.open(tmp_path / "b.png") as photo:
+        assert dataset.read(Items([(photo, 0)]))[0].shape == (1, 60, 40, 3)
 
 
 @pytest.mark.parametrize(

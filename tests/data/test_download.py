@@ -174,10 +174,10 @@ def test_a_connection_that_is_always_cut(tmp_path, server, monkeypatch):
     assert tree(tmp_path) == {"toy/rows.bin": CONTENT}
 
 
-def test_a_server_without_ranges_starts_anew(tmp_path, server):
-    server.cuts, server.ranges = [150_000, 60_000], False
+def test_a_busy_server_without_ranges_starts_anew(tmp_path, server):
+    server.status, server.cuts, server.ranges = [429], [150_000, 60_000], False
     download(one_file(server), tmp_path)
-    assert server.asked == [None, "bytes=150000-", "bytes=60000-"]
+    assert server.asked == [None, None, "bytes=150000-", "bytes=60000-"]
     assert tree(tmp_path) == {"toy/rows.bin": CONTENT}
 
 
@@ -238,12 +238,6 @@ def test_refusals_of_the_server(tmp_path, server, status, asked):
     assert len(server.asked) == asked
 
 
-def test_a_passing_trouble_of_the_server(tmp_path, server):
-    server.status = [503, 429]
-    download(one_file(server), tmp_path)
-    assert tree(tmp_path) == {"toy/rows.bin": CONTENT}
-
-
 @pytest.mark.parametrize("place", ["file:///etc", "ftp://127.0.0.1", "data:,"])
 def test_addresses_that_are_not_of_the_web(tmp_path, place):
     with refused(tmp_path, f"cannot fetch {place}/rows.bin: only http and https addresses are fetched"):
@@ -276,15 +270,12 @@ def test_no_redirection_leaves_the_web(tmp_path, server, place):
         download(one_file(server), tmp_path)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path, server):
+def test_a_set_that_nobody_serves_and_a_folder_that_cannot_be_made(tmp_path, server):
+    with refused(tmp_path, "toy cannot be downloaded: put rows.bin in"):
+        download(replace(one_file(server), downloads=()), tmp_path)
     (tmp_path / "taken").write_bytes(b"")
     with refused(tmp_path, "cannot store toy in .*taken", left=["taken"]):
         download(one_file(server), tmp_path / "taken")
-
-
-def test_a_set_that_nobody_serves(tmp_path):
-    with refused(tmp_path, "toy cannot be downloaded: put rows.bin in"):
-        download(replace(one_file(Server()), downloads=()), tmp_path)
 
 
 FILES = {"one.bin": b"first" * 100, "two.bin": b"second" * 100}

@@ -47,7 +47,7 @@ def class_files(root: bytes, part: bytes | None, others: Counter[str], test: boo
         if not is_folder:
             continue
         before = len(files)
-        for path in pictures_below(os.path.join(top, name), others, set()):
+        for path in pictures_below(os.path.join(top, name), others, {identity(root), identity(top)}):
             files.append(File(path, text(path[len(root) + 1 :]), text(name), test))
         if len(files) == before:
             empty.append(text(name))
@@ -75,8 +75,7 @@ def is_folder(entry: os.DirEntry[bytes]) -> bool:
 
 def pictures_below(folder: bytes, others: Counter[str], above: set[tuple[int, int]]) -> Iterator[bytes]:
     """Paths of all pictures, links followed but never back into a folder that they are in."""
-    stat = os.stat(folder)
-    here = (stat.st_dev, stat.st_ino)
+    here = identity(folder)
     if here in above:
         return
     for name, is_folder in entries(folder):
@@ -88,6 +87,11 @@ def pictures_below(folder: bytes, others: Counter[str], above: set[tuple[int, in
             yield path
         elif name.lower() not in (b"thumbs.db", b"desktop.ini"):
             others[text(suffix) or "without a suffix"] += 1
+
+
+def identity(folder: bytes) -> tuple[int, int]:
+    stat = os.stat(folder)
+    return stat.st_dev, stat.st_ino
 
 
 def text(name: bytes) -> str:
