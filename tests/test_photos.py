@@ -84,7 +84,7 @@ def fake(monkeypatch, tmp_path):
     kept = {name: sys.modules.pop(name) for name in ours}
     monkeypatch.syspath_prepend(tmp_path)
     yield lambda code: (tmp_path / "timm.py").write_text(code)
-    sys.modules.pop("timm", None)
+    sys.modules.pop("timm", None), sys.modules.pop("timm.part", None)
     sys.modules.update(kept)
 
 
@@ -96,8 +96,9 @@ def test_without_timm_the_extra_is_named(monkeypatch):
 
 def test_operators_that_torchvision_lacks_are_declared(fake):
     lacks = "if not hasattr(torch.ops.torchvision, '{0}'): raise RuntimeError('operator torchvision::{0} does not exist')\n"
-    fake("import torch\n" + lacks.format("lost") + lacks.format("gone") + "fine = True")
-    assert import_timm().fine
+    part = "import sys, torch\nfresh = 'timm.part' not in sys.modules\nsys.modules['timm.part'] = torch\n"
+    fake(part + lacks.format("lost") + lacks.format("gone"))
+    assert import_timm().fresh  # what was imported by half is gone
     assert {"lost", "gone"} <= photos.DECLARED.keys()
 
 
@@ -323,8 +324,7 @@ def test_rows_in_a_file_and_in_memory_give_the_same_embeddings(module, tmp_path,
     monkeypatch.setitem(photos.BATCH, "cpu", 2)  # several batches, the last not full
     pixels = noise(5, 1, 8, 8)
     (tmp_path / "p.rows").write_bytes(pixels.tobytes())
-    places = np.array([4, 0, 2])
-    steps = []
+    places, steps = np.array([4, 0, 2]), []
     found = embed(module, FileRows(tmp_path / "p.rows", places, 64, (1, 8, 8)), CPU, lambda *step: steps.append(step))
     assert steps == [("embedding pictures", 2, 3), ("embedding pictures", 3, 3)]
     assert torch.equal(found, embed(module, torch.from_numpy(pixels[places]), CPU))

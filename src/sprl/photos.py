@@ -5,6 +5,7 @@ Nothing here reaches for the internet unless the weights are asked for as "pretr
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import importlib
@@ -69,7 +70,7 @@ def first_line(error: Exception) -> str:
 
 
 class Prepared(nn.Module):
-    """A timm model that takes pixels [B, 1 or 3, H, W] in [0, 1]: it repeats grey, brings them to its own size and standardises them."""
+    """A timm model that takes pixels [B, 1 or 3, H, W] in [0, 1]: it brings them to its own size and standardises them."""
 
     mean: Tensor
     deviation: Tensor
@@ -83,10 +84,9 @@ class Prepared(nn.Module):
         self.register_buffer("deviation", torch.tensor(settings["std"]).view(-1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.expand(-1, len(self.mean), -1, -1)
         if x.shape[2:] != self.size:
             x = F.interpolate(x, self.size, mode=self.filter, antialias=True).clamp(0, 1)  # bicubic overshoots
-        return self.model((x - self.mean) / self.deviation)
+        return self.model((x - self.mean) / self.deviation)  # of one grey channel this makes three
 
 
 def network(shape: Shape, num_classes: int, name: str, weights: str | None = None) -> nn.Module:
@@ -151,36 +151,37 @@ def create(name: str, weights: str | None, num_classes: int, pretrained: bool = 
 def fit(model: Any, path: Path) -> None:
     """Load the weights of the file but for those of its classifier. All others must be there, and of the right shape."""
     state = read_weights(path)
-    # what timm itself does to the files of a model's authors, whose names are not timm's
-    translate = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-    if translate is not None:
-        try:
-            state = translate(state, model)
-        except Exception as error:  # of weights that are another model's
-            raise InputError(f"{path} does not fit {architecture(model)}: {first_line(error)}: give the weights of this model") from error
-    classifier = model.pretrained_cfg.get("classifier") or ()
-    head = tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier))
-    wanted = {key: value for key, value in model.state_dict().items() if not key.startswith(head)}
-    given = {key: value for key, value in state.items() if not key.startswith(head)}
-    wrong = {
+    wrong = misfits(model, state)
+    if wrong:  # perhaps named as the model's authors do, which timm can translate
+        with contextlib.suppress(Exception):  # of weights that are another model's
+            translated = sys.modules[type(model).__module__].checkpoint_filter_fn(state, model)
+            if not misfits(model, translated):
+                state, wrong = translated, ""
+    if wrong:
+        name = model.pretrained_cfg.get("architecture", type(model).__name__)
+        raise InputError(f"{path} does not fit {name}: {wrong}: give the weights of this model")
+    model.load_state_dict({key: value for key, value in state.items() if not in_head(model, key)}, strict=False)
+
+
+def misfits(model: Any, state: dict[str, Tensor]) -> str:
+    """What is wrong with weights for the model, its head aside; "" for nothing."""
+    wanted = {key: value.shape for key, value in model.state_dict().items() if not in_head(model, key)}
+    given = {key: value.shape for key, value in state.items() if not in_head(model, key)}
+    kinds = {
         "lacks": [key for key in wanted if key not in given],
         "has besides": [printable(key) for key in given if key not in wanted],
         "has in another shape": [
-            f"{key} {tuple(given[key].shape)} for {tuple(value.shape)}"
-            for key, value in wanted.items()
-            if key in given and given[key].shape != value.shape
+            f"{key} {tuple(given[key])} for {tuple(shape)}" for key, shape in wanted.items() if given.get(key, shape) != shape
         ],
     }
-    told = [
-        f"it {verb} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}" for verb, keys in wrong.items() if keys
-    ]
-    if told:
-        raise InputError(f"{path} does not fit {architecture(model)}: {'; '.join(told)}: give the weights of this model")
-    model.load_state_dict(given, strict=False)
+    return "; ".join(
+        f"it {kind} {', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}" for kind, keys in kinds.items() if keys
+    )
 
 
-def architecture(model: Any) -> str:
-    return str(model.pretrained_cfg.get("architecture", type(model).__name__))
+def in_head(model: Any, key: str) -> bool:
+    classifier = model.pretrained_cfg.get("classifier") or ()  # one name or several
+    return key.startswith(tuple(f"{part}." for part in ((classifier,) if isinstance(classifier, str) else classifier)))
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

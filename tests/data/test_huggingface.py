@@ -133,6 +133,8 @@ class TestSaved:
         data = self.load(self.table().with_format(form), tmp_path / "b")
         assert torch.equal(data.x, plain.x)
         assert data.y.tolist() == plain.y.tolist()
+        pictures = self.pictures([png((1, 2, 3)), png((4, 5, 6))], [0, 1]).with_format(form)
+        assert self.load(pictures, tmp_path / "c").x[:, :, 0, 0].tolist() == [[1, 2, 3], [4, 5, 6]]
 
     def test_rows_chosen_from_a_data_set_stay_chosen(self, tmp_path):
         data = self.load(self.table().select([2, 1]), tmp_path / "a")
@@ -162,10 +164,9 @@ class TestSaved:
             self.load({"train": table, "test": table.remove_columns("vector")}, tmp_path / "b")
         with pytest.raises(InputError, match="'c' is the label of test rows"):
             self.load({"train": table, "test": self.table(label=["a", "b", "c"])}, tmp_path / "c")
+        pictures = [png((1, 2, 3))] * 2
         with pytest.raises(InputError, match=r"test: the label is missing in 2 rows \(0, 1, counted"):
-            self.load(
-                {part: self.pictures([png((1, 2, 3))] * 2, [-1 + (part == "train")] * 2) for part in ("train", "test")}, tmp_path / "d"
-            )
+            self.load({"train": self.pictures(pictures, [0, 1]), "test": self.pictures(pictures, [-1, None])}, tmp_path / "d")
 
     def test_damaged_folders(self, tmp_path):
         self.load(self.table(), tmp_path / "a")

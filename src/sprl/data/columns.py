@@ -70,16 +70,12 @@ class Column:
     @classmethod
     def from_json(cls, stored: Any) -> Column:
         name, kind, mean, values = (stored[field] for field in ("name", "kind", "mean", "values"))
-        if not isinstance(name, str) or kind not in KINDS:
-            raise ValueError(f"{name!r} of the kind {kind!r} is no column")
-        if not isinstance(mean, (list, tuple)) or not isinstance(values, (list, tuple)):
-            raise ValueError(f"mean and values of the column {name!r} are no lists")
-        if not all(type(m) in (int, float) and math.isfinite(m) for m in mean) or not all(isinstance(v, str) for v in values):
-            raise ValueError(f"mean or values of the column {name!r} are not as they should be")
-        if not (len(mean) == 1 if kind == NUMBER else len(mean) > 0 if kind == LIST else not mean):
-            raise ValueError(f"the column {name!r} has {len(mean)} means, but is of the kind {kind}")
-        if (kind == TEXT) != bool(values) or len(set(values)) < len(values):
-            raise ValueError(f"the values of the column {name!r} are not as they should be")
+        if not isinstance(name, str) or not isinstance(mean, (list, tuple)) or not isinstance(values, (list, tuple)):
+            raise ValueError(f"{name!r} is no column")
+        fits = {NUMBER: len(mean) == 1 and not values, LIST: len(mean) > 0 and not values, TEXT: len(values) > 0 and not mean}
+        sound = all(type(m) in (int, float) and math.isfinite(m) for m in mean) and all(isinstance(v, str) for v in values)
+        if not fits.get(kind) or not sound or len(set(values)) < len(values):
+            raise ValueError(f"the column {name!r} is not as one of the kind {kind!r} should be")
         return cls(name, kind, tuple(map(float, mean)), tuple(values))
 
     @property

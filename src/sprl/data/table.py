@@ -42,9 +42,9 @@ def load(path: Path, how: How) -> Data:
     frame = read(path, exact=(how.label, "split", "id", *PATHS))
     need_label(path, how.label, frame.columns)
     train, test = split(path, frame)
-    frame = frame.iloc[np.concatenate([train, test])].sort_index()
+    frame = frame.iloc[np.concatenate([train, test])]
     given = labels_of(path, frame[how.label])
-    held = np.isin(frame.index, test)
+    held = np.arange(len(frame)) >= len(train)
     classes = classes_of(path, given, held)
     name = path.resolve().parent.name if path.stem == "metadata" else path.stem  # Hugging Face's metadata.csv is its folder's
     place = next((name for name in PATHS if name in frame), None)
@@ -211,7 +211,6 @@ def read_csv(path: Path, exact: Collection[str], text: Collection[str]) -> pd.Da
             frame = pd.read_csv(
                 io.BytesIO(raw),
                 sep=separator,
-                encoding="utf-8-sig",
                 dtype={name: str for name in header if name in exact or name in text},
                 keep_default_na=False,
                 na_values={name: MISSING for name in header if name not in exact},
@@ -251,7 +250,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
         from pyarrow import ArrowException
     except ImportError:
         raise InputError("reading Parquet needs pyarrow: pip install 'sprl[parquet]'") from None
-    with path.open("rb") as file:  # given its path, pyarrow would make columns of folders' names
+    with path.open("rb") as file:
         try:
             frame = pd.read_parquet(file, engine="pyarrow")
         except (ArrowException, OSError, ValueError, TypeError, KeyError) as error:
