@@ -62,7 +62,9 @@ def saved(write: Callable[[io.BytesIO], Any]) -> bytes:
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(30, 4)), np.arange(30) % 3
 NPZ = {"x": X, "y": Y, "x_test": X[:5], "y_test": Y[:5]}
-CSV = "id,label,width,colour,split\n" + "".join(f"r{i},{'abc'[y]},{X[i, 0]:.3f},{'rg'[i % 2]},{'train' if i < 25 else 'test'}\n" for i, y in enumerate(Y))
+CSV = "id,label,width,colour,split\n" + "".join(
+    f"r{i},{'abc'[y]},{X[i, 0]:.3f},{'rg'[i % 2]},{'train' if i < 25 else 'test'}\n" for i, y in enumerate(Y)
+)
 STATE = {"stem.weight": torch.zeros(3, 4), "fc.bias": torch.zeros(3)}
 
 
@@ -138,7 +140,9 @@ FORMATS = {
     "npz-inside": Format("a.npz", lambda: saved(lambda file: np.save(file, X)), read_data, zipped),
     "npy": Format("a.npy", lambda: saved(lambda file: np.save(file, X)), arrays.read_rows),
     "csv": Format("a.csv", CSV.encode, read_data),
-    "labels": Format("l.csv", lambda: b"id,label\n" + b"".join(b"%d,%d\n" % (i, y) for i, y in enumerate(Y)), lambda path: relabel(ROWS, str(path))),
+    "labels": Format(
+        "l.csv", lambda: b"id,label\n" + b"".join(b"%d,%d\n" % (i, y) for i, y in enumerate(Y)), lambda path: relabel(ROWS, str(path))
+    ),
     "parquet": Format("a.parquet", parquet, read_data),
     "idx": Format("train-images-idx3-ubyte", idx_pictures, read_idx_folder),
     "idx-gz": Format("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx_pictures()), read_idx_folder),

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -104,7 +103,14 @@ def training(data: Data, scratch: Path, network: str, device: torch.device, n: i
                 times[kind].append(time.perf_counter() - began)
     best = {kind: min(values) for kind, values in times.items()}
     same = losses[0::2] == losses[1::2]
-    return {"network": network, "rows": n, "device": str(device), **best, "ratio": best["on_device"] / best["streamed"], "same_losses": same}
+    return {
+        "network": network,
+        "rows": n,
+        "device": str(device),
+        **best,
+        "ratio": best["on_device"] / best["streamed"],
+        "same_losses": same,
+    }
 
 
 def memory(scratch: Path, sizes: tuple[int, int] = (4000, 16000)) -> list[Record]:
@@ -161,7 +167,10 @@ def main() -> None:
             print(f"peak memory, {row['pictures']:,} pictures of 64 x 64 {kind}: {row['peak_mb']:,.0f} MB")
     if asked.out:
         cifar10 = {"part": "cifar10", "seconds": took}
-        save(Path(asked.out), [cifar10, {"part": "folder", **pngs}, {"part": "training", **trained}, *({"part": "memory", **p} for p in peaks)])
+        save(
+            Path(asked.out),
+            [cifar10, {"part": "folder", **pngs}, {"part": "training", **trained}, *({"part": "memory", **p} for p in peaks)],
+        )
 
 
 if __name__ == "__main__":

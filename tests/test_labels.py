@@ -139,9 +139,16 @@ def issues_of(flags, given):
 
 def test_a_class_almost_all_flagged_is_doubtful():
     given = ["a"] * 10 + ["b"] * 10
-    with pytest.warns(SprlWarning, match="90% of the labels of class 'a' are flagged"):
+    with pytest.warns(SprlWarning, match="flagged are 90% of class 'a': check some"):
         warn_of_doubts(issues_of([True] * 9 + [False] * 11, given), {})
     warn_of_doubts(issues_of([True] * 8 + [False] * 12, given), {})
+
+
+def test_many_doubtful_classes_get_one_warning():
+    given = [str(i) for i in range(9)] * 3
+    with pytest.warns(SprlWarning, match="more than 80 % of 4 other classes") as heard:
+        warn_of_doubts(issues_of([True] * 27, given), {})
+    assert len(heard) == 1
 
 
 def test_a_curriculum_that_began_at_its_lower_bound_is_doubtful():

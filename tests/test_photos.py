@@ -21,7 +21,7 @@ from sprl.data.decode import Resize, decode
 from sprl.data.rows import FileRows
 from sprl.errors import InputError
 from sprl.networks import build
-from sprl.photos import Prepared, backbone, embed, embeddings, freeze, import_timm, network, resize_of
+from sprl.photos import Prepared, embed, embeddings, freeze, import_timm, network, resize_of
 
 CPU = torch.device("cpu")
 SIZE = (3, 160, 160)  # of the models that timm has for tests
@@ -125,13 +125,13 @@ def test_nothing_is_declared_where_torchvision_is_fine(fake, monkeypatch):
         ("test_resnett", "did you mean 'test_resnet'"),
         ("resnet18.a1_in2k", "did you mean 'resnet18.a1_in1k'"),
         ("~~", "choose from: "),
-        ("hf-hub:timm/test_resnet", "read from the internet: allow it with --weights pretrained"),
+        ("hf-hub:timm/test_resnet", "unknown timm model"),
         ("hf_hub:timm/test_resnet", "unknown timm model"),
         ("local-dir:/tmp", "unknown timm model"),
     ],
 )
 def test_names_that_are_refused(timm, name, message):
-    for function in (partial(network, SIZE, 2), resize_of, backbone):
+    for function in (partial(network, SIZE, 2), resize_of):
         with pytest.raises(InputError, match=message) as error:
             function(name)
         assert len(str(error.value)) < 400
@@ -167,6 +167,7 @@ def test_pictures_and_weights_give_what_timm_gives(timm, tmp_path, name, suffix)
 
 def test_the_rule_for_pictures_is_the_models_own(timm):
     assert resize_of("resnet18.tv_in1k") == Resize(224, 224, 0.875, "bilinear")
+    assert resize_of("vit_base_patch16_384").squash == (timm.get_pretrained_cfg("vit_base_patch16_384").crop_mode == "squash")
     assert resize_of("test_vit") == Resize(160, 160, 0.95, "bicubic")
 
 
@@ -297,20 +298,17 @@ def test_only_pretrained_weights_are_downloaded_and_their_head_is_not_kept(timm,
     assert asked == [("test_resnet.r160_in1k", {"pretrained": True, "num_classes": 3})]
     assert not torch.equal(ours.fc.weight, head)
     monkeypatch.setattr(timm, "create_model", Mock(side_effect=ConnectionError("no route\nto anything")))
-    for name in ("test_resnet", "hf-hub:timm/test_resnet"):
-        with pytest.raises(InputError, match=r"cannot get the weights of .*: no route: check the connection, or give a file"):
-            network(SIZE, 3, name, "pretrained")
+    with pytest.raises(InputError, match=r"cannot get the weights of .*: no route: check the connection, or give a file"):
+        network(SIZE, 3, "test_resnet", "pretrained")
 
 
 def test_a_saved_backbone_is_loaded_again(timm, tmp_path):
     first = network(SIZE, 0, "test_byobnet", save(trained(timm, "test_byobnet"), tmp_path / "w.safetensors")).eval()
-    again = backbone("test_byobnet").eval()
+    again = network(SIZE, 0, "test_byobnet").eval()
     x = torch.rand(2, *SIZE)
     assert not torch.equal(again(x), first(x))
     again.load_state_dict(first.state_dict())
     assert torch.equal(again(x), first(x))
-    whole = network(SIZE, 3, "test_byobnet")
-    backbone("test_byobnet", num_classes=3).load_state_dict(whole.state_dict())
 
 
 @pytest.fixture

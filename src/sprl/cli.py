@@ -59,7 +59,8 @@ Frozen = Annotated[bool, typer.Option("--frozen", help="Embed all pictures once 
 Stream = Annotated[bool, typer.Option("--stream", help="Read rows batch by batch even where all would fit into memory.")]
 MethodName = Annotated[str, typer.Option(metavar="NAME", help="How to train; `sprl methods` lists them.")]
 Network = Annotated[
-    str, typer.Option(metavar="NAME", help="resnet18, convnet, cnn, mlp, auto, or timm:NAME; fields follow a colon: resnet18:stem=released.")
+    str,
+    typer.Option(metavar="NAME", help="resnet18, convnet, cnn, mlp, auto, or timm:NAME; fields follow a colon: resnet18:stem=released."),
 ]
 Epochs = Annotated[int | None, typer.Option(metavar="N", help="Epochs in all. Default: 200 for pictures on a GPU, else 60.")]
 BatchSize = Annotated[int | None, typer.Option(metavar="B", help="Rows a step. Default: 128, or 32 for small data.")]

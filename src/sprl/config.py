@@ -93,7 +93,7 @@ def default_batch_size(n: int) -> int:
 
 def default_lr(network: str, shape: Shape, tuned: bool = False) -> float:
     """1e-3; 1e-4 to tune given weights, and for ResNet18 on pictures like MNIST's, whose gradients explode otherwise (paper, V.A)."""
-    return 1e-4 if tuned or network.startswith("resnet18") and shape == (1, 28, 28) else 1e-3
+    return 1e-4 if tuned or (network.startswith("resnet18") and shape == (1, 28, 28)) else 1e-3
 
 
 class Settings(NamedTuple):

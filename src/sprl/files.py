@@ -162,9 +162,9 @@ def load(path: str | Path) -> Model:
         networks = build("mlp" if config.frozen else config.network, preprocess.shape, len(classes), count)
         networks.load_state_dict(load_file(path / MODEL))
         if config.frozen:
-            from sprl.photos import backbone as make_backbone
+            from sprl.photos import network
 
-            backbone = make_backbone(config.network.removeprefix("timm:"))
+            backbone = network((3, 1, 1), 0, config.network.removeprefix("timm:"))
             backbone.load_state_dict(load_file(path / BACKBONE))
     except FileNotFoundError as error:
         raise InputError(f"{path} holds no {Path(error.filename or MODEL).name}: has the run ended?") from None

@@ -115,8 +115,11 @@ def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None
 def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:
     """Say where the verdict on the labels stands on weak ground."""
     flagged = issues.groupby("given_label", sort=False)["is_label_issue"].mean()
-    for name, share in flagged[flagged > 0.8].items():
-        warnings.warn(f"{share:.0%} of the labels of class {name!r} are flagged: check some before trusting it", SprlWarning, stacklevel=3)
+    flagged = flagged[flagged > 0.8].sort_values(ascending=False, kind="stable")
+    if len(flagged):
+        worst = ", ".join(f"{share:.0%} of class {name!r}" for name, share in flagged[:5].items())
+        more = f", and more than 80 % of {len(flagged) - 5} other classes" if len(flagged) > 5 else ""
+        warnings.warn(f"flagged are {worst}{more}: check some of these labels before trusting the flags", SprlWarning, stacklevel=3)
     n = len(issues)
     if int(memory.get("m", -1)) == max(1, n // 10):
         warnings.warn(

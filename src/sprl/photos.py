@@ -31,7 +31,6 @@ from sprl.errors import InputError, pick, printable
 from sprl.networks import Shape, picture_channels
 
 PRETRAINED = "pretrained"
-HUB = "hf-hub:"
 BATCH = {"cpu": 16, "cuda": 256}
 DECLARED: dict[str, torch.library.Library] = {}  # torchvision's operators that only have a name here
 
@@ -96,7 +95,7 @@ def network(shape: Shape, num_classes: int, name: str, weights: str | None = Non
     """
     if picture_channels(f"timm:{name}", shape) not in (1, 3):
         raise InputError(f"timm:{name} takes pictures of 1 or 3 channels, these have {shape[0]}")
-    model = create(name, weights, num_classes or 1, pretrained=weights == PRETRAINED)
+    model = create(name, num_classes or 1, pretrained=weights == PRETRAINED)
     if weights not in (None, PRETRAINED):
         fit(model, Path(weights))
     if num_classes == 0 or weights == PRETRAINED:  # timm keeps its own head where it has as many classes
@@ -104,42 +103,29 @@ def network(shape: Shape, num_classes: int, name: str, weights: str | None = Non
     return Prepared(model, import_timm().data.resolve_data_config(model=model))
 
 
-def backbone(name: str, weights: str | None = None, num_classes: int = 0) -> nn.Module:
-    """What `network` gives, with random weights: for those of a saved run. `weights` only tells whether the name may be looked up."""
-    model = create(name, weights, num_classes or 1)
-    if num_classes == 0:
-        model.reset_classifier(0)
-    return Prepared(model, import_timm().data.resolve_data_config(model=model))
-
-
-def resize_of(name: str, weights: str | None = None) -> Resize:
+def resize_of(name: str) -> Resize:
     """How picture files become rows for the model: by its own size, share of the centre and filter."""
     timm = import_timm()
-    check_name(timm, name, weights)
-    cfg = create(name, weights, 1).pretrained_cfg if name.startswith(HUB) else timm.get_pretrained_cfg(name).to_dict()
-    settings = timm.data.resolve_data_config(pretrained_cfg=cfg)
+    check_name(timm, name)
+    settings = timm.data.resolve_data_config(pretrained_cfg=timm.get_pretrained_cfg(name).to_dict())
     _, height, width = settings["input_size"]
-    return Resize(height, width, settings["crop_pct"], settings["interpolation"])
+    return Resize(height, width, settings["crop_pct"], settings["interpolation"], settings["crop_mode"] == "squash")
 
 
-def check_name(timm: Any, name: str, weights: str | None) -> None:
-    """Refuse what timm would read from a folder or, where nobody asked for that, from the internet."""
-    if name.startswith(HUB):
-        if weights != PRETRAINED:
-            raise InputError(f"{name} is read from the internet: allow it with --weights {PRETRAINED}, or name one of timm's own models")
-        return
+def check_name(timm: Any, name: str) -> None:
+    """Refuse all but timm's own models: others it would read from a folder or from the internet."""
     known = [*timm.list_models(), *timm.list_models(pretrained=True)]
     if name not in known:
         pick("timm model", name, difflib.get_close_matches(name, known, n=8, cutoff=0))  # of more than 3,000
 
 
-def create(name: str, weights: str | None, num_classes: int, pretrained: bool = False) -> Any:
+def create(name: str, num_classes: int, pretrained: bool) -> Any:
     timm = import_timm()
-    check_name(timm, name, weights)
+    check_name(timm, name)
     try:
         model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes)
     except Exception as error:  # whatever timm and the network underneath raise
-        if weights != PRETRAINED:
+        if not pretrained:
             raise InputError(f"timm cannot build {name}: {first_line(error)}") from error
         advice = "check the connection, or give a file of weights: --weights FILE"
         raise InputError(f"timm cannot get the weights of {name}: {first_line(error)}: {advice}") from error

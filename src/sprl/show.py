@@ -163,9 +163,15 @@ def sets(data_dir: str | None) -> None:
             say("", f"{verdict(state)} in {state.where}")
     for name, source in SOURCES.items():
         kinds = " ".join(f"human:{kind}" for kind in source.labels)
-        say("", f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {source.published} (noisylabels.com) or {source.arrays}")
+        say(
+            "",
+            f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {source.published} (noisylabels.com) or {source.arrays}",
+        )
     count, size = cache.used()
-    say("cache", f"{count} entries of decoded pictures or embeddings, {volume(size)} in {cache.folder()}; clear with: sprl data --clear-cache")
+    say(
+        "cache",
+        f"{count} entries of decoded pictures or embeddings, {volume(size)} in {cache.folder()}; clear with: sprl data --clear-cache",
+    )
 
 
 def checked(which: BenchmarkSet, data_dir: str | None) -> None:

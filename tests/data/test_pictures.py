@@ -248,7 +248,9 @@ def test_damaged_pictures_are_all_told_at_once(pets):
     whole = (pets / "train" / "dog" / "2.png").read_bytes()
     (pets / "train" / "dog" / "2.png").write_bytes(whole[:100])
     (pets / "test" / "dog" / "0.png").write_bytes(b"")
-    with pytest.raises(InputError, match="3 of 12 pictures cannot be read: train/cat/1.png .*; train/dog/2.png .*; test/dog/0.png .*--skip-bad"):
+    with pytest.raises(
+        InputError, match="3 of 12 pictures cannot be read: train/cat/1.png .*; train/dog/2.png .*; test/dog/0.png .*--skip-bad"
+    ):
         load(pets, How())
     with pytest.warns(SprlWarning, match="3 of 12 pictures cannot be read and are left out"):
         data = load(pets, How(skip_bad=True))

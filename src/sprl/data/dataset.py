@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from sprl.data import Array, decode
 from sprl.data.decode import Resize
-from sprl.data.pictures import LARGEST
+from sprl.data.pictures import rule_for
 from sprl.errors import InputError
 
 
@@ -88,28 +87,16 @@ def array(value: Any, i: int) -> Array:
 def picture(image: Image.Image, resize: Resize, i: int) -> tuple[Array, bool]:
     """[H, W, 3], and whether it is grey."""
     try:
-        image = image.copy()  # `planes` may change what it is given
-        image.tile = []  # type: ignore[attr-defined]  # of a file: what is still to be decoded
-        planes, grey = decode.planes(image, resize)
+        planes, grey = decode.planes(image.copy(), resize)  # which may change what it is given
     except (decode.BadPicture, OSError) as error:
         raise InputError(f"item {i} of the dataset is a picture that cannot be used: {error}") from error
     return np.frombuffer(planes, np.uint8).reshape(3, resize.height, resize.width).transpose(1, 2, 0), grey
 
 
 def find_size(dataset: Dataset[Any], count: int) -> Resize:
-    """By the rule for picture files (pictures.find_size)."""
+    """By the rule for picture files."""
     images = [item(dataset, i)[0] for i in range(0, count, max(1, count // 100))]
-    sizes = [seen(image) for image in images if isinstance(image, Image.Image)]
-    if len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST:
-        return Resize(*sizes[0])
-    side = min(LARGEST, int(median(min(size) for size in sizes)))
-    return Resize(side, side)
-
-
-def seen(image: Image.Image) -> tuple[int, int]:
-    """Height and width as they will be seen."""
-    turned = image.getexif().get(decode.ORIENTATION, 1) in (5, 6, 7, 8)
-    return image.size if turned else (image.height, image.width)
+    return rule_for([decode.seen_size(image) for image in images if isinstance(image, Image.Image)])
 
 
 def to_label(rest: Sequence[Any], i: int) -> Any:

@@ -6,6 +6,7 @@ Imports Pillow alone, so that a worker starts in hundredths of a second.
 from __future__ import annotations
 
 import io
+import json
 import sys
 import warnings
 from typing import IO, Any, NamedTuple
@@ -17,27 +18,27 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000
 GREY = ("L", "1", "LA")
 ORIENTATION = 0x0112  # EXIF's tag
 FILTERS = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-
-
 TOO_LARGE = f"more pixels than Pillow's limit of {Image.MAX_IMAGE_PIXELS:,}"
 
 
 class Resize(NamedTuple):
     """Of a picture of another size the shorter side is scaled so that it covers height x width, and the centre is cut out.
 
-    crop: the share of the scaled picture that is kept (timm's crop_pct). A picture of just this size stays as it is, unless crop < 1.
+    crop: the share of the scaled picture that is kept (timm's crop_pct; above 1 leaves a black border). A picture of just this size stays
+    as it is, unless crop is not 1. squash: both sides are scaled to height x width instead, whatever becomes of their ratio.
     """
 
     height: int
     width: int
     crop: float = 1.0
     filter: str = "bicubic"
+    squash: bool = False
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Resize:
         """What `_asdict` of one gave, read from a file that may not be ours."""
-        resize = cls(int(stored["height"]), int(stored["width"]), float(stored["crop"]), stored["filter"])
-        if not (1 <= resize.height <= 4096 and 1 <= resize.width <= 4096 and 0.1 <= resize.crop <= 1 and resize.filter in FILTERS):
+        resize = cls(int(stored["height"]), int(stored["width"]), float(stored["crop"]), stored["filter"], bool(stored["squash"]))
+        if not (1 <= resize.height <= 4096 and 1 <= resize.width <= 4096 and 0.1 <= resize.crop <= 2 and resize.filter in FILTERS):
             raise ValueError(f"{resize} is no rule for pictures")
         return resize
 
@@ -46,14 +47,22 @@ class BadPicture(Exception):
     """Why a picture cannot be used."""
 
 
-def size_of(path: str | bytes) -> tuple[int, int] | None:
+def size_of(file: str | bytes | IO[bytes]) -> tuple[int, int] | None:
     """Height and width as they will be seen; None for a file that is no readable picture. Reads the header only."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
-            turned = image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
-            return image.size if turned else (image.height, image.width)
+        with Image.open(file, formats=FORMATS) as image:
+            return seen_size(image)
     except Exception:  # a damaged file is reported when it is decoded
         return None
+
+
+def seen_size(image: Image.Image) -> tuple[int, int]:
+    return image.size if is_turned(image) else (image.height, image.width)
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Whether the camera was held upright, so that height and width change places."""
+    return image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
 
 
 def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
@@ -74,18 +83,20 @@ def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
 
 
 def planes(image: Image.Image, resize: Resize) -> tuple[bytes, bool]:
-    if image.mode[0] in "IF" or (image.tile and ";16" in str(image.tile[0][3])):
+    tiles = getattr(image, "tile", None)
+    if image.mode[0] in "IF" or (tiles and ";16" in str(tiles[0][3])):
         raise BadPicture("more than 8 bits a channel: save it with 8")
     if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         raise BadPicture(TOO_LARGE)  # Pillow itself only warns up to twice as many
-    target = resize.width, resize.height
+    full, target = image.size, (resize.width, resize.height)
     if image.format == "JPEG":  # decode large photos at a half, a quarter or an eighth, but never below twice the size that is needed
-        least = [round(2 * side / resize.crop) for side in target]
-        image.draft(None, (max(least), max(least)))
+        least = round(2 * max(target) / resize.crop)
+        image.draft(None, (least, least))
     image.load()
     if (image.info or image.format == "TIFF") and image.getexif().get(ORIENTATION, 1) != 1:
         from PIL import ImageOps
 
+        full = full[::-1] if is_turned(image) else full
         image = ImageOps.exif_transpose(image)
     grey = image.mode in GREY
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
@@ -93,7 +104,7 @@ def planes(image: Image.Image, resize: Resize) -> tuple[bytes, bool]:
     if image.mode != "RGB":
         image = image.convert("RGB")
     if image.size != target or resize.crop != 1:
-        image = cover(image, resize)
+        image = cover(image, full, resize)
     pixels = image.tobytes()
     return pixels[0::3] + pixels[1::3] + pixels[2::3], grey
 
@@ -106,30 +117,36 @@ def on_white(image: Image.Image) -> Image.Image:
     return page.convert("RGB")
 
 
-def cover(image: Image.Image, resize: Resize) -> Image.Image:
-    """Scaled, then the centre cut out: for square targets, to the pixel what torchvision's Resize and CenterCrop give."""
-    width, height = image.size
-    if resize.height == resize.width:
+def cover(image: Image.Image, full: tuple[int, int], resize: Resize) -> Image.Image:
+    """Scaled, then the centre cut out, as by the picture's full size, of which `image` may hold a half, a quarter or an eighth.
+
+    For square targets, to the pixel what torchvision's Resize and CenterCrop give.
+    """
+    width, height = full
+    target = resize.width, resize.height
+    if resize.squash:
+        size = int(resize.width / resize.crop), int(resize.height / resize.crop)
+    elif resize.height == resize.width:
         short = int(resize.height / resize.crop)
         size = (short, int(short * height / width)) if width <= height else (int(short * width / height), short)
     else:
         scale = max(resize.width / width, resize.height / height) / resize.crop
-        size = max(resize.width, round(scale * width)), max(resize.height, round(scale * height))
+        size = round(scale * width), round(scale * height)
+    part = round(width / image.width)
     if size != image.size:
-        image = image.resize(size, FILTERS[resize.filter])
-    left, top = round((size[0] - resize.width) / 2), round((size[1] - resize.height) / 2)
-    return image.crop((left, top, left + resize.width, top + resize.height))
+        image = image.resize(size, FILTERS[resize.filter], box=(0, 0, width / part, height / part))
+    left, top = (round((have - want) / 2) if have >= want else -((want - have) // 2) for have, want in zip(size, target, strict=True))
+    return image.crop((left, top, left + target[0], top + target[1]))
 
 
 def work(lines: IO[bytes], report: IO[str]) -> None:
     """A worker: the rule, the cache file and blocks of files in; rows written in place, a line a block out.
 
-    In: "HEIGHT WIDTH CROP FILTER", the cache file, then for each block its first row, the count and that many paths, NUL after each.
+    In: the rule as JSON, the cache file, then for each block its first row, the count and that many paths, NUL after each.
     Out: for each block "BLOCK count grey", after a "BAD row reason" for each picture that cannot be used.
     """
     words = iter(lines.read().split(b"\0"))
-    height, width, crop, name = next(words).decode().split()
-    resize = Resize(int(height), int(width), float(crop), name)
+    resize = Resize(*json.loads(next(words)))
     nothing = bytes(3 * resize.height * resize.width)
     # paths stay bytes: not every name is text
     with open(next(words), "r+b", buffering=0) as out:
@@ -140,7 +157,7 @@ def work(lines: IO[bytes], report: IO[str]) -> None:
             rows = []
             for i in range(start, start + count):
                 try:
-                    row, is_grey = decode(next(words), resize) 
+                    row, is_grey = decode(next(words), resize)
                     grey = grey and is_grey
                 except BadPicture as error:
                     row = nothing

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sprl.data import Data, How
-from sprl.data.pictures import File, load as load_pictures
+from sprl.data.pictures import File
+from sprl.data.pictures import load as load_pictures
 from sprl.errors import InputError, SprlWarning
 
 SUFFIXES = frozenset(b".png .jpg .jpeg .jpe .jfif .webp .gif .bmp .tif .tiff .ppm .pgm .pbm .mpo .avif .jp2".split())

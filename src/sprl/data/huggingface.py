@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sprl.data import Array, Data, How, Preprocess, decode, pictures, table
+from sprl.data import Array, Data, How, decode, pictures, table
 from sprl.data.columns import some
 from sprl.data.decode import Resize
 from sprl.errors import InputError, SprlWarning
@@ -106,28 +106,8 @@ def load_pictures(name: str, parts: Sequence[Any], files: Sequence[pictures.File
                 all_grey = all_grey and found[1]
             if (i + 1) % BLOCK == 0 or i + 1 == len(files):
                 how.progress("decoding pictures", i + 1, len(files))
-    if bad:
-        pictures.tell_of_bad(files, bad, how)
     rows = torch.from_numpy(np.ascontiguousarray(x[:, :1]) if all_grey else x)
-    number = {c: i for i, c in enumerate(classes)}
-    y = np.array([number[file.label] for file in files], dtype=np.int64)
-    train = np.array([i for i, file in enumerate(files) if not file.test and i not in bad], dtype=np.int64)
-    held = np.array([i for i, file in enumerate(files) if file.test and i not in bad], dtype=np.int64)
-    if not len(train):
-        raise InputError(f"{name} holds no picture to train on")
-    return Data(
-        name=name,
-        x=rows[train],
-        y=y[train],
-        classes=classes,
-        index=train,
-        ids=tuple(files[i].id for i in train),
-        preprocess=Preprocess(tuple(rows.shape[1:])),
-        x_test=rows[held] if len(held) else None,
-        y_test=y[held] if len(held) else None,
-        resize=resize,
-        skipped=tuple(files[i].id for i in bad),
-    )
+    return pictures.assemble(name, files, classes, rows, bad, resize, how)
 
 
 def blocks(parts: Sequence[Any]) -> Iterator[list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import torch
 
-from sprl.data import Array, Data, How, Preprocess, Progress, cache, decode
+from sprl.data import Data, How, Preprocess, Progress, cache, decode
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows
+from sprl.data.rows import FileRows, pick_rows
 from sprl.errors import InputError, SprlWarning
 
 LARGEST = 64  # pixels of a side, where nobody asked for another size
@@ -34,9 +36,22 @@ class File(NamedTuple):
 
 
 def load(name: str, files: Sequence[File], classes: Sequence[str], how: How) -> Data:
-    """Decode `files` and keep those that can be used. Positions count all training files, the damaged ones too."""
+    """Decode `files` and keep those that can be used."""
     resize = how.resize or find_size([file.path for file in files])
     rows, bad = decoded([file.path for file in files], resize, how)
+    return assemble(name, files, classes, rows, bad, resize, how)
+
+
+def assemble(
+    name: str,
+    files: Sequence[File],
+    classes: Sequence[str],
+    rows: torch.Tensor | FileRows,
+    bad: dict[int, str],
+    resize: Resize,
+    how: How,
+) -> Data:
+    """Data of decoded pictures, a row of `rows` each. Positions count all training files, the damaged ones too."""
     if bad:
         tell_of_bad(files, bad, how)
     number = {c: i for i, c in enumerate(classes)}
@@ -44,36 +59,34 @@ def load(name: str, files: Sequence[File], classes: Sequence[str], how: How) -> 
     test = np.array([file.test for file in files], dtype=bool)
     good = np.ones(len(files), dtype=bool)
     good[list(bad)] = False
-    position = np.cumsum(~test) - 1  # among the training files
-
-    def part(which: Array) -> FileRows:
-        return FileRows(rows.path, rows.places[which], rows.stride, rows.shape_of_row)
-
-    train = np.flatnonzero(good & ~test)
-    held = np.flatnonzero(good & test)
+    train, held = np.flatnonzero(good & ~test), np.flatnonzero(good & test)
     if not len(train):
         raise InputError(f"{name} holds no picture to train on")
     return Data(
         name=name,
-        x=part(train),
+        x=pick_rows(rows, torch.from_numpy(train)),
         y=y[train],
         classes=tuple(classes),
-        index=position[train],
+        index=(np.cumsum(~test) - 1)[train],
         ids=tuple(files[i].id for i in train.tolist()),
-        preprocess=Preprocess(rows.shape_of_row),
-        x_test=part(held) if len(held) else None,
+        preprocess=Preprocess(tuple(rows.shape[1:])),
+        x_test=pick_rows(rows, torch.from_numpy(held)) if len(held) else None,
         y_test=y[held] if len(held) else None,
         resize=resize,
         skipped=tuple(files[i].id for i in bad),
     )
 
 
-def find_size(paths: Sequence[bytes | str]) -> Resize:
-    """The size of all, where a sample of them has one of at most 64 pixels; else a square, its side the median short side, at most 64."""
+def find_size(files: Sequence[str | bytes | IO[bytes]]) -> Resize:
+    """The rule for a sample of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        sample = [decode.size_of(path) for path in paths[:: max(1, len(paths) // 100)]]
-    sizes = [size for size in sample if size is not None]
+        sizes = [decode.size_of(file) for file in files[:: max(1, len(files) // 100)]]
+    return rule_for([size for size in sizes if size is not None])
+
+
+def rule_for(sizes: Sequence[tuple[int, int]]) -> Resize:
+    """The size that all have, if at most 64 pixels; else a square, its side the median short side, at most 64."""
     if not sizes:
         return Resize(LARGEST, LARGEST)
     if len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST:
@@ -116,8 +129,12 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
         nonlocal done, all_grey
         assert worker.stdin is not None
         assert worker.stdout is not None
-        rule = f"{resize.height} {resize.width} {resize.crop} {resize.filter}".encode()
-        words = [rule, os.fsencode(path), *(word for first, part in blocks for word in (b"%d" % first, b"%d" % len(part), *part)), b""]
+        words = [
+            json.dumps(resize).encode(),
+            os.fsencode(path),
+            *(word for first, part in blocks for word in (b"%d" % first, b"%d" % len(part), *part)),
+            b"",
+        ]
         with suppress(BrokenPipeError), worker.stdin:  # it may be dead already
             worker.stdin.write(b"\0".join(words))
         finished = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -37,19 +38,23 @@ class FileRows:
 
     @property
     def nbytes(self) -> int:
-        return len(self) * int(np.prod(self.shape_of_row))
+        return len(self) * self.row_bytes
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        places = self.places[index.numpy()]
-        rows = torch.empty(len(places), *self.shape_of_row, dtype=torch.uint8, pin_memory=torch.cuda.is_available() and len(places) < 4096)
-        flat = rows.flatten(1).numpy()
-        # Reading rather than mapping: mapped pages would count as this process's memory. A handle of its own for each thread.
-        with self.path.open("rb", buffering=0) as file:
-            for place, row in zip(places.tolist(), flat, strict=True):
-                file.seek(place * self.stride)
-                if file.readinto(row) != len(row):
-                    raise InputError(f"{self.path} has been cut short: clear the cache with `sprl data --clear-cache`")
-        return rows
+        places = torch.from_numpy(self.places[index.numpy()])
+        rows = torch.empty(len(places), self.row_bytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available() and len(places) < 4096)
+        if len(places):
+            count = self.path.stat().st_size // self.stride
+            if int(places.max()) >= count:
+                raise InputError(f"{self.path} has been cut short: clear the cache with `sprl data --clear-cache`")
+            # Mapped for this reading only: pages that stay mapped would count as this process's memory.
+            file = torch.from_file(str(self.path), shared=False, size=count * self.stride, dtype=torch.uint8)
+            torch.index_select(file.view(count, self.stride)[:, : self.row_bytes], 0, places, out=rows)
+        return rows.view(len(places), *self.shape_of_row)
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape_of_row)
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,11 @@ def select(x: Rows, index: Tensor) -> Rows:
     """Some of the rows, in the place where they are."""
     if not isinstance(x, Streamed):
         return x[index]
-    rows, index = x.rows, index.cpu()
-    return replace(x, rows=replace(rows, places=rows.places[index.numpy()]) if isinstance(rows, FileRows) else rows[index])
+    return replace(x, rows=pick_rows(x.rows, index.cpu()))
+
+
+def pick_rows(rows: Tensor | FileRows, index: Tensor) -> Tensor | FileRows:
+    return replace(rows, places=rows.places[index.numpy()]) if isinstance(rows, FileRows) else rows[index]
 
 
 def place(rows: Tensor | FileRows, device: torch.device, stream: bool = False) -> Rows:
