@@ -208,8 +208,7 @@ def fuzz(name: str, count: int, seed: int, folder: Path) -> Counter[str]:
                 kind.read(path)
             tally["read"] += 1
         except InputError as error:
-            assert str(error).strip(), "an empty message"
-            tally["refused"] += 1
+            tally["refused" if str(error).strip() else "refused without a word"] += 1
         except BaseException as error:
             kept = folder / f"culprit-{i}"
             path.replace(kept)
@@ -218,6 +217,7 @@ def fuzz(name: str, count: int, seed: int, folder: Path) -> Counter[str]:
             signal.alarm(0)
     spent = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert spent < MEMORY, f"{name}: reading took {spent:.0f} MB"
+    assert not tally["refused without a word"], name
     tally["MB"] = round(spent)
     return tally
 

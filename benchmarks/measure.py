@@ -23,6 +23,7 @@ from sprl.engine import predict
 from sprl.run import Run, prepare, versions
 
 Record = dict[str, Any]
+CORES = len(os.sched_getaffinity(0))
 
 
 def measure(config: Config, data: Data | None = None, change: Callable[[Run], Run] = lambda run: run) -> Record:
@@ -70,7 +71,7 @@ def over_cores(function: Callable[..., Record], jobs: Iterable[tuple[Any, ...]])
     """function(*job) for all jobs, one process a core."""
     jobs = list(jobs)
     records = []
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ProcessPoolExecutor(CORES) as pool:
         for record in pool.map(function, *zip(*jobs, strict=True)):
             records.append(record)
             print(f"\r{len(records)}/{len(jobs)}", end="", flush=True)
@@ -80,7 +81,7 @@ def over_cores(function: Callable[..., Record], jobs: Iterable[tuple[Any, ...]])
 
 def save(path: Path, records: list[Record], **parts: Any) -> None:
     """One file with what was measured, where and with what."""
-    machine = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0)), "threads_per_run": torch.get_num_threads()}
+    machine = {"cpu": cpu_name(), "cores": CORES, "threads_per_run": torch.get_num_threads()}
     if torch.cuda.is_available():
         machine["gpu"] = torch.cuda.get_device_name()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,12 +13,9 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
-CORES = len(os.sched_getaffinity(0))
-os.environ.setdefault("OMP_NUM_THREADS", str(CORES))
-
 import numpy as np
 import torch
-from measure import Record, save
+from measure import CORES, Record, save
 from PIL import Image
 
 from sprl.config import find_device
@@ -121,20 +118,34 @@ def memory(scratch: Path, sizes: tuple[int, int] = (4000, 16000)) -> list[Record
         where = scratch / f"memory{n}"
         write_pictures(rng.integers(0, 256, (n, 64, 64, 3), dtype=np.uint8), np.arange(n) % 4, where)
         for flags in ([], ["--stream"]):
-            command = [sys.executable, "-c", CHILD, str(where), "--network", "cnn:width=4", "--epochs", "2", "--device", "cpu", *flags]
+            command = [
+                sys.executable,
+                "-c",
+                CHILD,
+                str(where),
+                "--network",
+                "cnn:width=4",
+                "--epochs",
+                "2",
+                "--batch-size",
+                "128",
+                "--device",
+                "cpu",
+                *flags,
+            ]
             out = subprocess.run([*command, "--out", str(scratch / f"run{n}{len(flags)}")], capture_output=True, text=True, check=True)
             records.append({"pictures": n, "streamed": bool(flags), "peak_mb": int(out.stderr.split()[-1]) / 1024})
     return records
 
 
 CHILD = """
-import resource, sys
+import re, sys
 from sprl.cli import main
 sys.argv[0] = "sprl"; sys.argv.insert(1, "train")
 try:
     main()
 finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    print(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1], file=sys.stderr)  # of this program alone
 """
 
 
@@ -143,6 +154,7 @@ def main() -> None:
     parser.add_argument("--data-dir")
     parser.add_argument("--out")
     asked = parser.parse_args()
+    torch.set_num_threads(CORES)
     where = sets.find(sets.BENCHMARKS["cifar10"], asked.data_dir)
     if where is None:
         sys.exit("CIFAR-10 is not there: sprl data cifar10 --download")

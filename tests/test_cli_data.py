@@ -29,7 +29,7 @@ def written(path, array, mode, **how):
 
 @pytest.fixture(scope="module")
 def shots(tmp_path_factory):
-    """Bright days and dark nights in all sizes and modes, two shots of dusk, a wrong label, a broken file, odd names, what computers leave."""
+    """Bright days and dark nights of all sizes and modes, two shots of dusk, a wrong label, a broken file, odd names."""
     folder = tmp_path_factory.mktemp("work")
     rng = np.random.default_rng(0)
     kinds = [("RGB", "jpg"), ("L", "png"), ("RGBA", "png"), ("P", "gif"), ("CMYK", "jpg"), ("RGB", "webp"), ("LA", "png"), ("1", "png")]

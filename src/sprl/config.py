@@ -116,7 +116,7 @@ def settle(
     device: torch.device,
     tuned: bool = False,
 ) -> Settings:
-    """Fill in what was not asked for by what suits n rows of this shape, and check the rest. `tuned`: training begins with given weights."""
+    """Fill in what was not asked for by what suits n rows of this shape, and check the rest. `tuned`: it starts from given weights."""
     why = "as asked"
     if isinstance(network, str) and network == "auto":
         network, why = choose(shape, device)

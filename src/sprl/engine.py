@@ -157,9 +157,16 @@ def predict_logits(networks: nn.ModuleList, x: Rows, rows: Tensor | None = None,
     rows = torch.arange(len(x), device=x.device) if rows is None else rows
     # large pictures in smaller batches, so that what a network makes of them fits too
     parts = rows.split(max(16, min(batch_size, batch_size * 3 * 32 * 32 // math.prod(x.shape[1:]))))
-    logits = [torch.stack([network(pixels_to_float(part)) for network in networks]) for part in fetch(x, parts)]
+    logits = torch.empty(0, device=x.device)
+    done = 0
+    for part in fetch(x, parts):
+        found = torch.stack([network(pixels_to_float(part)) for network in networks])
+        if not done:  # all at once: what is kept of each batch would else lie scattered between what is freed
+            logits = found.new_empty(len(networks), len(rows), found.shape[-1])
+        logits[:, done : done + len(part)] = found
+        done += len(part)
     networks.train(was_training)
-    return torch.cat(logits, dim=1)
+    return logits
 
 
 def pixels_to_float(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from sprl.config import Config
-from sprl.data import Array, How, Preprocess, channels_first
+from sprl.data import PLAIN, Array, How, Preprocess, channels_first
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Streamed
@@ -123,7 +123,7 @@ class Model:
         """Class names [N]."""
         return np.array(self.classes)[self.predict_proba(x).argmax(1)]
 
-    def predict_file(self, path: str | Path, how: How = How()) -> tuple[Sequence[str], Array]:
+    def predict_file(self, path: str | Path, how: How = PLAIN) -> tuple[Sequence[str], Array]:
         """Names and probabilities [N, C] of the rows of a file (.npz, .npy, .csv, .parquet, a picture) or a folder of pictures."""
         from sprl.data.unseen import read
 

@@ -165,7 +165,7 @@ def sets(data_dir: str | None) -> None:
         kinds = " ".join(f"human:{kind}" for kind in source.labels)
         say(
             "",
-            f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {source.published} (noisylabels.com) or {source.arrays}",
+            f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {source.published} or {source.arrays}",
         )
     count, size = cache.used()
     say(

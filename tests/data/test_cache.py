@@ -118,7 +118,7 @@ def test_no_room_and_no_folder(tmp_path, monkeypatch):
         cache.entry("a", 2**60, refuse, quiet)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPRL_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="cannot use the cache .*: set SPRL_CACHE to another folder"):
+    with pytest.raises(InputError, match=r"cannot use the cache .*: set SPRL_CACHE to another folder"):
         cache.entry("a", 3, refuse, quiet)
 
 

@@ -12,6 +12,7 @@ from sprl.data.decode import BadPicture, Resize
 from sprl.data.folder import load
 from sprl.errors import InputError, SprlWarning
 
+SMALL = Resize(8, 8)
 RED, WHITE, BLUE = (255, 0, 0), (255, 255, 255), (0, 0, 255)
 
 
@@ -32,7 +33,7 @@ def noise(*shape, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
 
 
-def pixels(path, resize=Resize(8, 8)):
+def pixels(path, resize=SMALL):
     """[H, W, 3] as decoded."""
     row, _ = decode.decode(os.fsencode(path), resize)
     return np.frombuffer(row, np.uint8).reshape(3, resize.height, resize.width).transpose(1, 2, 0)
@@ -249,10 +250,10 @@ def test_damaged_pictures_are_all_told_at_once(pets):
     (pets / "train" / "dog" / "2.png").write_bytes(whole[:100])
     (pets / "test" / "dog" / "0.png").write_bytes(b"")
     with pytest.raises(
-        InputError, match="3 of 12 pictures cannot be read: train/cat/1.png .*; train/dog/2.png .*; test/dog/0.png .*--skip-bad"
+        InputError, match=r"3 of 12 pictures cannot be read: train/cat/1.png .*; train/dog/2.png .*; test/dog/0.png .*--skip-bad"
     ):
         load(pets, How())
-    with pytest.warns(SprlWarning, match="3 of 12 pictures cannot be read and are left out"):
+    with pytest.warns(SprlWarning, match=r"3 of 12 pictures cannot be read and are left out"):
         data = load(pets, How(skip_bad=True))
     assert data.skipped == ("train/cat/1.png", "train/dog/2.png", "test/dog/0.png")
     assert data.index.tolist() == [0, 2, 3, 4, 5, 6, 8, 9]

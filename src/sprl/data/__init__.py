@@ -113,6 +113,9 @@ class How:
     progress: Progress = quiet
 
 
+PLAIN = How()
+
+
 @dataclass(frozen=True)
 class Data:
     """Training rows with given labels and, where there are trusted ones, test rows."""

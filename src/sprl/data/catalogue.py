@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sprl.data import Array, Data, How, arrays, cifar, digits, folder, huggingface, human, idx, sets, table
+from sprl.data import PLAIN, Array, Data, How, arrays, cifar, digits, folder, huggingface, human, idx, sets, table
 from sprl.errors import InputError, SprlWarning, pick
 
 # To add a data set: a module with load(), and a line in sets.BENCHMARKS.
@@ -16,7 +16,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 KINDS = f"data is a set ({', '.join(SETS)}), a folder with a folder of pictures for each class, a .csv or .parquet table, or an .npz file"
 
 
-def load(data: str, data_dir: str | None = None, how: How = How()) -> Data:
+def load(data: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
     """A set by its name, a folder or a file, looked for in `data_dir` too."""
     if data == "digits":
         return digits.load()

@@ -148,7 +148,7 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
                 all_grey = all_grey and rest == "1"
                 progress("decoding pictures", done, len(names))
         if worker.wait() or finished < len(blocks):
-            first, part = blocks[min(finished, len(blocks) - 1)]
+            part = blocks[min(finished, len(blocks) - 1)][1]
             suspects = f"{os.fsdecode(part[0])} to {os.fsdecode(part[-1])}"
             raise InputError(f"the decoder ended with status {worker.returncode} on one of the pictures {suspects}: leave it out")
 

@@ -9,13 +9,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sprl.errors import InputError
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,7 @@ class FileRows:
     """Rows of uint8 in a file, read by position: to whoever indexes it, a tensor on the CPU."""
 
     path: Path
-    places: np.ndarray[tuple[int], np.dtype[np.int64]]  # [N] which row of the file
+    places: Array  # [N] which row of the file
     stride: int  # bytes from one row of the file to the next
     shape_of_row: tuple[int, ...]  # what is read of each, from its first byte on
     dtype = torch.uint8
@@ -41,20 +46,34 @@ class FileRows:
         return len(self) * self.row_bytes
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        places = torch.from_numpy(self.places[index.numpy()])
-        rows = torch.empty(len(places), self.row_bytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available() and len(places) < 4096)
-        if len(places):
-            count = self.path.stat().st_size // self.stride
-            if int(places.max()) >= count:
-                raise InputError(f"{self.path} has been cut short: clear the cache with `sprl data --clear-cache`")
-            # Mapped for this reading only: pages that stay mapped would count as this process's memory.
-            file = torch.from_file(str(self.path), shared=False, size=count * self.stride, dtype=torch.uint8)
-            torch.index_select(file.view(count, self.stride)[:, : self.row_bytes], 0, places, out=rows)
-        return rows.view(len(places), *self.shape_of_row)
+        rows = torch.empty(len(index), *self.shape_of_row, dtype=torch.uint8)
+        self.read(index, rows)
+        return rows
+
+    def read(self, index: Tensor, into: Tensor) -> None:
+        """Fill `into` [B, *shape]. By reading, not mapping: mapped pages would count as this process's memory."""
+        places, rows = self.places[index.numpy()], into.flatten(1).numpy()
+        with FileIO(self.path) as file:  # a handle of its own: several threads read
+            if self.row_bytes == self.stride and len(places) and (np.diff(places) == 1).all():  # in order, as when predicting
+                file.seek(int(places[0]) * self.stride)
+                fill(file, rows.reshape(-1).data)
+                return
+            for place, row in zip(places.tolist(), rows, strict=True):
+                file.seek(place * self.stride)
+                fill(file, row.data)
 
     @property
     def row_bytes(self) -> int:
         return math.prod(self.shape_of_row)
+
+
+def fill(file: FileIO, view: memoryview) -> None:
+    done = 0
+    while done < len(view):  # one reading stops at 2 GB
+        count = file.readinto(view[done:])
+        if not count:
+            raise InputError(f"{file.name} has been cut short: clear the cache with `sprl data --clear-cache`")
+        done += count
 
 
 @dataclass(frozen=True)
@@ -79,15 +98,39 @@ class Streamed:
         return self.rows[index.cpu()].to(self.device, non_blocking=True)
 
     def fetch(self, parts: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The rows of each part in turn; on a CPU they are good until the next are asked for.
+
+        A few buffers serve all, so that memory does not grow with the number of parts.
+        """
         wanted = torch.cat(list(parts)).cpu().split([len(part) for part in parts])  # one transfer of all positions
+        on_gpu = self.device.type == "cuda"
+        largest = max(map(len, wanted))
+        buffers = [torch.empty(largest, *self.shape[1:], dtype=self.rows.dtype, pin_memory=on_gpu) for _ in range(self.ahead + 1)]
+        copied = [torch.cuda.Event() if on_gpu else None for _ in buffers]
+
+        def read(i: int) -> Tensor:
+            slot = i % len(buffers)
+            event = copied[slot]
+            if event is not None:
+                event.synchronize()  # the GPU may still be fetching what lay there
+            rows = buffers[slot][: len(wanted[i])]
+            if isinstance(self.rows, FileRows):
+                self.rows.read(wanted[i], rows)
+            else:
+                torch.index_select(self.rows, 0, wanted[i], out=rows)
+            return rows
+
         with ThreadPoolExecutor(self.ahead, "sprl-read") as readers:
-            coming = deque(readers.submit(self.rows.__getitem__, index) for index in wanted[: self.ahead])
+            coming = deque(readers.submit(read, i) for i in range(min(self.ahead, len(wanted))))
             try:
                 for i in range(len(wanted)):
-                    batch = coming.popleft().result()
-                    if i + self.ahead < len(wanted):
-                        coming.append(readers.submit(self.rows.__getitem__, wanted[i + self.ahead]))
-                    yield batch.to(self.device, non_blocking=True)
+                    batch = coming.popleft().result().to(self.device, non_blocking=True)
+                    event = copied[i % len(buffers)]
+                    if event is not None:
+                        event.record()
+                    if i + self.ahead < len(wanted):  # into the buffer of the batch before this one, which the caller has done with
+                        coming.append(readers.submit(read, i + self.ahead))
+                    yield batch
             finally:
                 readers.shutdown(wait=False, cancel_futures=True)
 
