@@ -54,6 +54,8 @@ def plan(run: Run, demonstration: bool) -> None:
     """Before it starts: what data, which network and why, how long."""
     data, config, device = run.data, run.config, run.task.device
     size = f"{data.shape[1]} x {data.shape[2]} pixels" if len(data.shape) == 3 else f"{data.shape[0]} features"
+    if run.backbone is not None and data.resize is not None:
+        size = f"{data.resize.height} x {data.resize.width} pixels as {size}"
     test = f", {len(data.x_test):,} test rows" if data.x_test is not None else ", no test rows"
     say("Data", f"{data.name}: {len(data.y):,} training rows{test}, {len(data.classes)} classes, {size}")
     if config.corrupt and data.clean is not None:
@@ -63,8 +65,9 @@ def plan(run: Run, demonstration: bool) -> None:
     else:
         say("Labels", f"from {config.labels}" if config.labels else "as they are")
     say("Memory", whereabouts(run.task.x))
-    parameters = sum(p.numel() for p in run.state.networks.parameters())
-    say("Network", f"{config.network} ({run.why}), {parameters:,} parameters")
+    trained, frozen = (sum(p.numel() for p in m.parameters()) if m else 0 for m in (run.state.networks, run.backbone))
+    head = f"frozen, {frozen:,} parameters; trained is a head of" if frozen else f"({run.why}),"
+    say("Network", f"{config.network} {head} {trained:,} parameters")
     say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, seed {config.seed}")
     say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected()
@@ -141,8 +144,10 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     worst = [f"{row.id} is {row.given_label}? rather {row.predicted_label}" for row in lowest.itertuples()]
     if worst:
         say("", f"the least likely: {'; '.join(worst)}")
-    say("Files", f"{path}/ labels.csv, curves.png, model.safetensors, metrics.jsonl, summary.json, config.json")
-    say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} INPUT.npz")
+    backbone = " backbone.safetensors," if run.backbone is not None else ""
+    say("Files", f"{path}/ labels.csv, curves.png, model.safetensors,{backbone} metrics.jsonl, summary.json, config.json")
+    new = "PICTURES/" if run.data.resize is not None else "NEW.csv" if run.data.columns is not None else "NEW.npz"
+    say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} {new}")
 
 
 def sets(data_dir: str | None) -> None:
