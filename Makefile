@@ -3,13 +3,18 @@ PYTHON ?= python3
 EXTRAS ?= dev
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-photos lint format clean
 
 demo: .venv/installed  ## train on the built-in data, half of its labels wrong
 	$(BIN)/sprl train
 
-test: .venv/installed-$(EXTRAS)  ## EXTRAS=dev,all,examples tests every optional reader and example too
+test: .venv/installed-$(EXTRAS)  ## EXTRAS=dev,parquet,huggingface,examples tests optional readers and examples too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+# PyPI's torchvision, which timm imports, is built for torch with CUDA; beside torch for CPUs it breaks Lightning and Transformers. It stands apart.
+test-photos: .venv/installed-$(EXTRAS)  ## networks of timm; EXTRAS must have huggingface
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps --upgrade --target .venv/photos timm torchvision
+	PYTHONPATH=.venv/photos OMP_NUM_THREADS=1 $(BIN)/pytest -n auto tests/test_photos.py
 
 lint: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check .

@@ -61,7 +61,7 @@ def test_a_folder_nobody_prepared(shots):
 
     done = run("train", "shots", "--skip-bad", "--epochs", 15, cwd=shots)
     assert done.returncode == 0, done.stderr
-    assert "left out: day/broken.jpg" in done.stderr
+    assert "left out, as they cannot be read, one picture: day/broken.jpg" in done.stderr
     assert "without pictures are left out: nothing" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     labels = pd.read_csv(shots / "runs" / "shots-1" / "labels.csv")

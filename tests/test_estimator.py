@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -178,3 +179,41 @@ def test_ctrl_c_keeps_what_was_learned(points, capsys):
     assert len(model.history_) == 3
     assert (model.predict(x) == y).mean() > 0.9
     assert "epoch 3/12" in capsys.readouterr().err
+
+
+def test_a_path_brings_its_labels_and_column_rules(tmp_path, points):
+    x, y = points
+    frame = pd.DataFrame(x, columns=list("abcdef")).assign(
+        kind=np.array(["ant", "bee", "cat", "dog"])[y], colour=np.array(["r", "g"])[y % 2]
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match="label"):
+        NoisyLabelClassifier().fit(tmp_path / "t.csv")
+    model = NoisyLabelClassifier(**quick).fit(str(tmp_path / "t.csv"), label_column="kind")
+    assert model.classes_.tolist() == ["ant", "bee", "cat", "dog"]
+    assert model.label_issues().index.tolist() == [str(i) for i in range(len(y))]
+    predicted = model.predict(tmp_path / "t.csv")
+    assert (predicted == frame["kind"]).mean() > 0.9
+    shuffled = frame[["colour", "f", "a", "e", "b", "d", "c"]]
+    assert (model.predict(shuffled) == predicted).all()  # by name, not by position
+
+
+def test_a_folder_of_pictures(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPRL_CACHE", str(tmp_path / "cache"))
+    for i in range(40):
+        path = tmp_path / "shots" / ("day", "night")[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (9, 9), 200 + i if i % 2 == 0 else i).save(path)
+    (tmp_path / "shots" / "day" / "bad.png").write_bytes(b"x")
+    with pytest.raises(InputError, match="skip_bad=True"):
+        NoisyLabelClassifier().fit(tmp_path / "shots")
+    with pytest.warns(SprlWarning):
+        model = NoisyLabelClassifier(**quick).fit(tmp_path / "shots", skip_bad=True)
+    assert "day/0.png" in model.label_issues().index
+    assert set(model.predict(tmp_path / "shots" / "night")) == {"night"}
+
+
+def test_a_missing_label_is_no_class(points):
+    x, y = points
+    with pytest.raises(InputError, match="every row needs a label"):
+        NoisyLabelClassifier().fit(x, [float("nan"), *map(str, y[1:])])

@@ -104,7 +104,7 @@ def train(
     """
     from sprl import show
     from sprl.config import Config, parse_assignments
-    from sprl.files import make_folder, write_config, write_metrics, write_results
+    from sprl.files import check_folder, make_folder, write_config, write_metrics, write_results
     from sprl.labels import warn_of_doubts
     from sprl.run import prepare
 
@@ -130,6 +130,7 @@ def train(
         seed=seed,
         device=device,
     )
+    check_folder(out, overwrite)
     with show.reading() as (say, progress):
         run = prepare(config, say=say, progress=progress)
     show.plan(run, demonstration)
@@ -174,18 +175,18 @@ def predict(
     from sprl.data import How
     from sprl.files import load
 
+    if out is not None and out.exists():
+        raise InputError(f"{out} is there already: choose another --out")
     model = load(run)
     ids, p = model.predict_file(rows, How(skip_bad=skip_bad))
     names = np.array(model.classes)[p.argmax(1)]
     table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).round(6)})
-    if out is not None and out.exists():
-        raise InputError(f"{out} is there already: choose another --out")
     try:
         table.to_csv(sys.stdout if out is None else out, index=False)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}") from error
+        raise InputError(f"cannot write to {out}: {error.strerror or error}") from error
 
 
 @app.command()
@@ -312,5 +313,7 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:  # a full disk, a folder taken away
+        message = f"{error.filename or 'a file'}: {error.strerror or error}"
     print(f"sprl: {printable(message)}", file=sys.stderr)
     sys.exit(2)

@@ -86,11 +86,15 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         tags.non_deterministic = self.random_state is None
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> NoisyLabelClassifier:
-        """Train. Ctrl-C ends it early and keeps what was learned."""
+    def fit(self, X: Any, y: Any = None, *, label_column: str = "label", skip_bad: bool = False) -> NoisyLabelClassifier:
+        """Train. Ctrl-C ends it early and keeps what was learned.
+
+        Of a path: `label_column` is the column of a table that holds the labels; `skip_bad` goes on without pictures that cannot be read.
+        """
         index = X.index if isinstance(X, pd.DataFrame) else None
         if isinstance(X, (str, os.PathLike)):
-            data = load(os.fspath(X))
+            data = load(os.fspath(X), how=How(label=label_column, skip_bad=skip_bad))
+            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             index, rows = data.ids, data.x
             self.preprocess_, self.resize_, self.columns_ = data.preprocess, data.resize, data.columns
             self.n_features_in_ = int(np.prod(data.shape))
@@ -159,7 +163,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         else:
             if isinstance(X, Dataset):
                 X = read_dataset(X, (), self.preprocess_.shape)[0]
-            rows = self.preprocess_(self._rows(X, reset=False))
+            columns = self.columns_ if isinstance(X, pd.DataFrame) else None
+            rows = self.preprocess_(self._rows(X, reset=False) if columns is None else columns(X))
         device = next((p.device for p in self.networks_.parameters()), rows.device)
         return predict(self.networks_, Streamed(rows, device)).double().cpu().numpy()
 
@@ -186,6 +191,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _labels(self, y: Any) -> Any:
         """y as a list or a 1-D array; scikit-learn's checks where scikit-learn knows the type."""
         if isinstance(y, (list, tuple)) and (any(isinstance(v, tuple) for v in y) or len({type(v) for v in y}) > 1):
+            if any(v != v for v in y):
+                raise InputError("y holds NaN: every row needs a label")
             return list(y)
         if isinstance(y, pd.Series):
             y = y.array.to_numpy()  # nullable integers stay whole

@@ -51,19 +51,29 @@ def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
             except OSError as error:
                 raise InputError(f"cannot write to {path}: {error.strerror}") from error
     path = Path(out)
+    check_folder(out, overwrite)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            if not (path / CONFIG).is_file():
-                raise InputError(f"{path} holds other files and no run: choose another --out")
-            if not overwrite:
-                raise InputError(f"{path} holds a run already: choose another --out, or --overwrite it")
-            for name in FILES:
-                (path / name).unlink(missing_ok=True)
+        for name in FILES:
+            (path / name).unlink(missing_ok=True)
         (path / CONFIG).write_text("{}\n")  # shows that the folder can be written to before time is spent on training
     except OSError as error:
         raise InputError(f"cannot write to {path}: {error.strerror}") from error
     return path
+
+
+def check_folder(out: str | None, overwrite: bool) -> None:
+    """Refuse a folder that holds something else, or a run that is to stay."""
+    path = Path(out) if out is not None else None
+    try:
+        if path is None or not path.exists() or not any(path.iterdir()):
+            return
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}") from error
+    if not (path / CONFIG).is_file():
+        raise InputError(f"{path} holds other files and no run: choose another --out")
+    if not overwrite:
+        raise InputError(f"{path} holds a run already: choose another --out, or --overwrite it")
 
 
 def write_config(path: Path, run: Run) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import difflib
 import hashlib
 import importlib
+import logging
 import pickle
 import re
 import sys
@@ -122,6 +123,7 @@ def check_name(timm: Any, name: str) -> None:
 def create(name: str, num_classes: int, pretrained: bool) -> Any:
     timm = import_timm()
     check_name(timm, name)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its many words on every failed try
     try:
         model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes)
     except Exception as error:  # whatever timm and the network underneath raise
@@ -172,13 +174,13 @@ def in_head(model: Any, key: str) -> bool:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint. A pickle that is more than tensors is refused before anything of it runs."""
-    if path.suffix not in (".safetensors", ".pth", ".pt", ".bin"):
+    if path.suffix.lower() not in (".safetensors", ".pth", ".pt", ".bin"):
         raise InputError(f"weights must be {PRETRAINED!r} or a file .safetensors, .pth, .pt or .bin, not {path}")
     if not path.is_file():
         raise InputError(f"no such file of weights: {path}")
     advice = "save the weights again with safetensors.torch.save_file(model.state_dict(), PATH)"
     try:
-        if path.suffix == ".safetensors":
+        if path.suffix.lower() == ".safetensors":
             from safetensors.torch import load_file
 
             state: Any = load_file(path)

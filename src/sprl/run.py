@@ -134,7 +134,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     method = make_method(config.method, config.fields, config.noise_rate)
     backbone, wanted = None, config.network
     if timm_name and config.frozen:
-        data, backbone = photos.freeze(data, timm_name, config.weights, device, progress)
+        data, backbone = photos.freeze(data, timm_name, config.weights, device, progress, say)
         wanted = "mlp"
     network, why, epochs, batch_size, lr = settle(
         wanted,
@@ -172,6 +172,8 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
 def check_network(config: Config) -> str:
     """The name after timm:, else ""."""
     kind, _, name = config.network.partition(":")
+    if kind == "timm" and not name:
+        raise InputError("which network of timm? Name one: --network timm:resnet50")
     name = name if kind == "timm" else ""
     for option, given in (("--weights", config.weights is not None), ("--frozen", config.frozen)):
         if given and not name:

@@ -109,6 +109,8 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
         ({**GOOD, "y": np.array([0.5, 1, 0, 1])}, "must be one whole number or string a row, got float64"),
         ({**GOOD, "y": GOOD["y"][:3]}, r"x of shape \(4, 4\) but y of shape \(3,\)"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no rows"),
+        ({"x": np.zeros((4, 0)), "y": GOOD["y"]}, "rows must hold something"),
+        ({**GOOD, "x_test": np.array(3), "y_test": GOOD["y"]}, "no rows of x_test"),
         ({**GOOD, "x_test": np.eye(4)}, "only one of x_test and y_test"),
         ({**GOOD, "x_test": np.eye(4)[:0], "y_test": GOOD["y"][:0]}, "0 rows of x_test and 0 of y_test"),
         ({**GOOD, "x_test": np.eye(4), "y_test": np.array([0, 1, 2, 0])}, "y_test holds 2, which is no label of y"),
@@ -143,7 +145,7 @@ def test_other_labels_are_matched_by_id(tmp_path):
     file.write_text("# corrected\nlabel,id\n1,2\n0,3\n1,0\n0,1\n")
     assert relabel(data, str(file)).tolist() == [1, 0, 1, 0]
     file.write_text("id,label\n2,1\n3,0\n0,1\n1,0\nelse,1\n")
-    with pytest.warns(SprlWarning, match="1 ids that a lacks, such as 'else'"):
+    with pytest.warns(SprlWarning, match="ids that a lacks, 1 of them, such as 'else'"):
         assert relabel(data, str(file)).tolist() == [1, 0, 1, 0]
     np.save(tmp_path / "labels.npy", np.array([1, 1, 0, 0]))
     assert relabel(data, str(tmp_path / "labels.npy")).tolist() == [1, 1, 0, 0]
@@ -153,6 +155,8 @@ def test_other_labels_are_matched_by_id(tmp_path):
     ("text", "message"),
     [
         ("id,label\n0,1\n1,0\n2,1\n3,0\n0,0\n", "more than one label for '0'"),
+        ("label,id\n1\n0,1\n", "lacks labels for 3 of 4 rows"),
+        ("id,label\n#,1\n0,1\n", "lacks labels for 3 of 4 rows"),
         ("id,label\n0,1\n", "lacks labels for 3 of 4 rows, the first of them '1'"),
         ("id,klass\n0,1\n", "must have the columns id and label"),
         ("id,label\n0,1\n1,0\n2,9\n3,0\n", "unknown label in"),

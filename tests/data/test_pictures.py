@@ -1,6 +1,9 @@
 """Pictures as they come: what each becomes, which are refused, and that ids and positions stay right."""
 
 import os
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -253,7 +256,7 @@ def test_damaged_pictures_are_all_told_at_once(pets):
         InputError, match=r"3 of 12 pictures cannot be read: train/cat/1.png .*; train/dog/2.png .*; test/dog/0.png .*--skip-bad"
     ):
         load(pets, How())
-    with pytest.warns(SprlWarning, match=r"3 of 12 pictures cannot be read and are left out"):
+    with pytest.warns(SprlWarning, match=r"left out, as they cannot be read, 3 of 12 pictures: train/cat/1.png"):
         data = load(pets, How(skip_bad=True))
     assert data.skipped == ("train/cat/1.png", "train/dog/2.png", "test/dog/0.png")
     assert data.index.tolist() == [0, 2, 3, 4, 5, 6, 8, 9]
@@ -318,6 +321,24 @@ def test_a_worker_that_dies_is_told(pets, monkeypatch, tmp_path):
     assert cache.used() == (0, 0)
 
 
+def test_a_pipe_is_no_picture(pets):
+    os.mkfifo(pets / "train" / "cat" / "pipe.png")
+    with pytest.raises(InputError, match=r"train/cat/pipe.png \(not a file\)"):
+        load(pets, How())
+
+
+def test_interrupted_decoding_ends_at_once_and_leaves_nothing(pets, monkeypatch, tmp_path):
+    worker = tmp_path / "sleeps.py"
+    worker.write_text("import sys, time\nsys.stdin.buffer.read()\ntime.sleep(60)\n")
+    monkeypatch.setattr(decode, "__file__", str(worker))
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        load(pets, How())
+    assert time.monotonic() - began < 20
+    assert cache.used() == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -338,5 +359,5 @@ def test_folders_that_cannot_be_used(tmp_path, make, message):
 def test_nothing_is_left_after_leaving_out_the_damaged(tmp_path):
     (tmp_path / "f" / "a").mkdir(parents=True)
     (tmp_path / "f" / "a" / "x.png").write_bytes(b"")
-    with pytest.warns(SprlWarning, match="one picture cannot be read"), pytest.raises(InputError, match="no picture to train on"):
+    with pytest.raises(InputError, match=r"f: none of 1 pictures can be read, such as a/x.png"):
         load(tmp_path / "f", How(skip_bad=True))

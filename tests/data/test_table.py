@@ -326,3 +326,21 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match=r"needs pyarrow: pip install 'sprl\[parquet\]'"):
         table.load(tmp_path / "a.parquet", How())
+
+
+def test_metadata_in_each_part(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from sprl.data.catalogue import load as load_any
+
+    monkeypatch.setenv("SPRL_CACHE", str(tmp_path / "cache"))
+    for part, count in (("train", 3), ("test", 2)):
+        (tmp_path / "f" / part).mkdir(parents=True)
+        for i in range(count):
+            Image.new("L", (4, 4), 10 * i).save(tmp_path / "f" / part / f"{i}.png")
+        lines = "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(count))
+        (tmp_path / "f" / part / "metadata.csv").write_text("file_name,label\n" + lines)
+    data = load_any(str(tmp_path / "f"))
+    assert data.ids == ("train/0.png", "train/1.png", "train/2.png")
+    assert (data.y.tolist(), data.y_test.tolist()) == ([0, 1, 0], [0, 1])
+    assert data.name == "f"

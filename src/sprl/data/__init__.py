@@ -76,6 +76,8 @@ def channels_first(x: Array) -> Array:
     x = np.asarray(x)
     if x.dtype.kind not in "uifb":
         raise InputError(f"features must be numbers, got {x.dtype}")
+    if x.ndim > 1 and 0 in x.shape[1:]:
+        raise InputError(f"rows must hold something, got an array of shape {x.shape}")
     if x.ndim == 2:
         return x
     if x.ndim == 3:

@@ -67,11 +67,9 @@ def read_rows(path: Path) -> Array:
     """The rows to predict: x of an .npz file, or an .npy file."""
     if not path.is_file():
         raise InputError(f"no such file: {path}")
-    if path.suffix == ".npy":
-        return read_npy(path)
-    arrays = read(path)
-    if "x" not in arrays:
-        raise InputError(f"{path} holds no array 'x': save it with numpy.savez(path, x=...)")
+    arrays = {"x": read_npy(path)} if path.suffix.lower() == ".npy" else read(path)
+    if "x" not in arrays or arrays["x"].ndim == 0:
+        raise InputError(f"{path} holds no array 'x' of rows: save it with numpy.savez(path, x=...)")
     return arrays["x"]
 
 
@@ -108,8 +106,10 @@ def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: 
         raise InputError(f"{path} holds only one of x_test and y_test: give both or neither")
     x, y = arrays["x_test"], arrays["y_test"]
     y = check_labels(path, "y_test", y)
-    if len(x) != len(y) or not len(y):
-        raise InputError(f"{path} holds {len(x)} rows of x_test and {len(y)} of y_test: as many of both are needed, or neither")
+    if x.ndim == 0 or len(x) != len(y) or not len(y):
+        raise InputError(
+            f"{path} holds {len(x) if x.ndim else 'no'} rows of x_test and {len(y)} of y_test: as many of both are needed, or neither"
+        )
     number = {c: i for i, c in enumerate(classes.tolist())}
     unknown = set(y.tolist()) - number.keys()
     if unknown:

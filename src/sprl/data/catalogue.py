@@ -3,6 +3,7 @@
 import csv
 import warnings
 from collections import Counter
+from itertools import dropwhile
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,8 @@ def load_folder(path: Path, how: How) -> Data:
         return huggingface.load(path, how)
     if (path / "metadata.csv").is_file():
         return table.load(path / "metadata.csv", how)
+    if (path / "train" / "metadata.csv").is_file():
+        return table.load_parts(path, how)
     if (path / "data_batch_1.bin").is_file():
         return cifar.load(path)
     if any(path.glob("train-images*ubyte*")):
@@ -60,7 +63,7 @@ def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
     path = Path(labels)
     if not path.is_file():
         raise InputError(f"no such file of labels: {path}")
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         given = arrays.check_labels(path, "the array", arrays.read_npy(path))
         if len(given) != len(data.y):
             raise InputError(f"{path} holds {len(given)} labels, but {data.name} has {len(data.y)} training rows")
@@ -77,21 +80,23 @@ def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
 def read_csv(data: Data, path: Path) -> list[str]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(line for line in file if not line.startswith("#"))
+            reader = csv.DictReader(dropwhile(lambda line: line.startswith("#"), file))  # a note may stand above the header
             if not {"id", "label"} <= set(reader.fieldnames or ()):
                 raise InputError(f"{path} must have the columns id and label, it has: {', '.join(reader.fieldnames or ()) or 'none'}")
-            rows = [(row["id"], row["label"] or "") for row in reader]
+            rows = [(row["id"] or "", row["label"] or "") for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a readable CSV file: {error}") from error
     labels = dict(rows)
     if len(labels) < len(rows):
         twice = next(key for key, count in Counter(key for key, _ in rows).items() if count > 1)
         raise InputError(f"{path} has more than one label for {twice!r}")
-    unknown = labels.keys() - set(data.ids) - set(data.skipped)
-    if unknown:
-        some = ", ".join(map(repr, sorted(unknown)[:3]))
-        warnings.warn(f"{path} has labels for {len(unknown)} ids that {data.name} lacks, such as {some}", SprlWarning, stacklevel=4)
     missing = [i for i in data.ids if i not in labels]
     if missing:
         raise InputError(f"{path} lacks labels for {len(missing)} of {len(data.ids)} rows, the first of them {missing[0]!r}")
+    unknown = labels.keys() - set(data.ids) - set(data.skipped)
+    if unknown:
+        some = ", ".join(map(repr, sorted(unknown)[:3]))
+        warnings.warn(
+            f"{path} has labels for ids that {data.name} lacks, {len(unknown)} of them, such as {some}", SprlWarning, stacklevel=4
+        )
     return [labels[i] for i in data.ids]

@@ -103,6 +103,8 @@ def to_label(rest: Sequence[Any], i: int) -> Any:
     if not rest:
         raise InputError("the dataset gives no labels: its items must be (x, label), or pass y")
     label = rest[0]
+    if label is None:
+        raise InputError(f"item {i} of the dataset has no label: every row needs one")
     if not isinstance(label, (torch.Tensor, np.generic, np.ndarray)):
         return label
     try:

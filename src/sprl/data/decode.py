@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import warnings
 from typing import IO, Any, NamedTuple
@@ -50,10 +51,17 @@ class BadPicture(Exception):
 def size_of(file: str | bytes | IO[bytes]) -> tuple[int, int] | None:
     """Height and width as they will be seen; None for a file that is no readable picture. Reads the header only."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(plain(file), formats=FORMATS) as image:
             return seen_size(image)
     except Exception:  # a damaged file is reported when it is decoded
         return None
+
+
+def plain(file: str | bytes | IO[bytes]) -> str | bytes | IO[bytes]:
+    """`file`, if it is one: to open a pipe would wait for ever."""
+    if isinstance(file, (str, bytes)) and not os.path.isfile(file):
+        raise BadPicture("not a file" if os.path.exists(file) else "no such file")
+    return file
 
 
 def seen_size(image: Image.Image) -> tuple[int, int]:
@@ -68,7 +76,7 @@ def is_turned(image: Image.Image) -> bool:
 def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
     """The pixels as planes of red, green and blue, and whether the picture is grey (then the three are equal)."""
     try:
-        with Image.open(file, formats=FORMATS) as image:
+        with Image.open(plain(file), formats=FORMATS) as image:
             return planes(image, resize)
     except BadPicture:
         raise
@@ -79,7 +87,8 @@ def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
     except MemoryError:
         raise BadPicture("too large for the memory") from None
     except Exception as error:  # Pillow's readers raise many kinds for damaged files
-        raise BadPicture(" ".join(str(error).split())[:100] or type(error).__name__) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadPicture(" ".join(reason.split())[:100] or type(error).__name__) from None
 
 
 def planes(image: Image.Image, resize: Resize) -> tuple[bytes, bool]:

@@ -23,6 +23,7 @@ from sprl.data.rows import FileRows, pick_rows
 from sprl.errors import InputError, SprlWarning
 
 LARGEST = 64  # pixels of a side, where nobody asked for another size
+MOST = 1000  # bad pictures that a message names
 BLOCK = 256  # files a worker takes on at a time
 
 
@@ -52,6 +53,8 @@ def assemble(
     how: How,
 ) -> Data:
     """Data of decoded pictures, a row of `rows` each. Positions count all training files, the damaged ones too."""
+    if len(bad) == len(files) and how.skip_bad:
+        raise InputError(f"{name}: none of {len(files)} pictures can be read, such as {files[0].id} ({bad[0]})")
     if bad:
         tell_of_bad(files, bad, how)
     number = {c: i for i, c in enumerate(classes)}
@@ -123,10 +126,10 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
     count = max(1, min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(names) // 100))
     blocks = [(first, names[first : first + BLOCK]) for first in range(0, len(names), BLOCK)]
     bad: list[tuple[int, str]] = []
-    done, all_grey = 0, True
+    greys: list[bool] = []
+    sizes: list[int] = []  # of the blocks that are done
 
     def drive(worker: subprocess.Popen[bytes], blocks: Sequence[tuple[int, Sequence[bytes]]]) -> None:
-        nonlocal done, all_grey
         assert worker.stdin is not None
         assert worker.stdout is not None
         words = [
@@ -144,9 +147,9 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
                 bad.append((int(number), rest))
             else:
                 finished += 1
-                done += int(number)
-                all_grey = all_grey and rest == "1"
-                progress("decoding pictures", done, len(names))
+                sizes.append(int(number))
+                greys.append(rest == "1")
+                progress("decoding pictures", sum(sizes), len(names))
         if worker.wait() or finished < len(blocks):
             part = blocks[min(finished, len(blocks) - 1)][1]
             suspects = f"{os.fsdecode(part[0])} to {os.fsdecode(part[-1])}"
@@ -157,19 +160,25 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
     workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(count)]
     try:
         with ThreadPoolExecutor(count) as threads:
-            for result in [threads.submit(drive, worker, blocks[k::count]) for k, worker in enumerate(workers)]:
-                result.result()
+            try:
+                for result in [threads.submit(drive, worker, blocks[k::count]) for k, worker in enumerate(workers)]:
+                    result.result()
+            except BaseException:  # Ctrl-C: the threads end when the workers do
+                for worker in workers:
+                    worker.kill()
+                raise
     finally:
         for worker in workers:
             with worker:
                 worker.kill()
-    return {"bad": sorted(bad), "grey": all_grey}
+    return {"bad": sorted(bad), "grey": all(greys)}
 
 
 def tell_of_bad(files: Sequence[File], bad: dict[int, str], how: How) -> None:
     """All of them in one message: an error, or with skip_bad a warning."""
     many = f"{len(bad)} of {len(files)} pictures" if len(bad) > 1 else "one picture"
-    names = "; ".join(f"{files[i].id} ({reason})" for i, reason in bad.items())
+    names = "; ".join(f"{files[i].id} ({reason})" for i, reason in list(bad.items())[:MOST])
+    names += f"; and {len(bad) - MOST} more" if len(bad) > MOST else ""
     if not how.skip_bad:
-        raise InputError(f"{many} cannot be read: {names}. Mend or remove them, or go on without them: --skip-bad")
-    warnings.warn(f"{many} cannot be read and are left out: {names}", SprlWarning, stacklevel=4)
+        raise InputError(f"{many} cannot be read: {names}. Mend or remove them, or go on without them: --skip-bad (skip_bad=True)")
+    warnings.warn(f"left out, as they cannot be read, {many}: {names}", SprlWarning, stacklevel=4)

@@ -53,7 +53,11 @@ class FileRows:
     def read(self, index: Tensor, into: Tensor) -> None:
         """Fill `into` [B, *shape]. By reading, not mapping: mapped pages would count as this process's memory."""
         places, rows = self.places[index.numpy()], into.flatten(1).numpy()
-        with FileIO(self.path) as file:  # a handle of its own: several threads read
+        try:
+            file = FileIO(self.path)  # a handle of its own: several threads read
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be read any more ({error.strerror}): has the cache been cleared?") from error
+        with file:
             if self.row_bytes == self.stride and len(places) and (np.diff(places) == 1).all():  # in order, as when predicting
                 file.seek(int(places[0]) * self.stride)
                 fill(file, rows.reshape(-1).data)

@@ -39,7 +39,28 @@ MISSING += ["1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"]
 
 def load(path: Path, how: How) -> Data:
     """A table of features, or of picture files where it has a column path or file_name."""
-    frame = read(path, exact=(how.label, "split", "id", *PATHS))
+    return assemble(path, read(path, exact=(how.label, "split", "id", *PATHS)), how)
+
+
+def load_parts(folder: Path, how: How) -> Data:
+    """Hugging Face's form with a metadata.csv in each of train/ and test/ (or validation/)."""
+    import pandas as pd
+
+    frames = []
+    for name in SPLITS:
+        path = folder / name / "metadata.csv"
+        if path.is_file():
+            frame = read(path, exact=(how.label, "id", *PATHS))
+            place = next((column for column in PATHS if column in frame), None)
+            if place is None:
+                raise InputError(f"{path} has no column file_name, the pictures' paths")
+            frames.append(
+                frame.assign(**{place: [f"{name}/{file}" if file else file for file in words(path, frame[place])], "split": name})
+            )
+    return assemble(folder / "metadata.csv", pd.concat(frames, ignore_index=True), how)
+
+
+def assemble(path: Path, frame: pd.DataFrame, how: How) -> Data:
     need_label(path, how.label, frame.columns)
     train, test = split(path, frame)
     frame = frame.iloc[np.concatenate([train, test])]
@@ -67,6 +88,16 @@ def read_new(path: Path, columns: Columns) -> tuple[tuple[str, ...], Array]:
     known = [column.name for column in columns.columns if column.kind == TEXT]  # numbers, too, may be values of text
     frame = read(path, exact=("id",), text=known)
     return ids_of(path, frame), columns(frame)
+
+
+def list_pictures(path: Path) -> list[pictures.File]:
+    """The picture files that a table lists, which need no labels."""
+    frame = read(path, exact=("id", *PATHS))
+    place = next((name for name in PATHS if name in frame), None)
+    if place is None:
+        raise InputError(f"{path} has no column path or file_name: this model takes pictures")
+    paths = words(path, frame[place])
+    return [pictures.File(os.path.abspath(path.parent / file), id, "") for file, id in zip(paths, ids_of(path, frame, paths), strict=True)]
 
 
 def features(name: str, frame: pd.DataFrame, given: Array, held: Array, classes: tuple[str, ...], ids: Iterable[str]) -> Data:

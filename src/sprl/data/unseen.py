@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sprl.data import Array, How, arrays, table
+from sprl.data import Array, How, arrays, huggingface, table
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
-from sprl.data.folder import pictures_below, text
+from sprl.data.folder import SUFFIXES, pictures_below, text
 from sprl.data.pictures import File, decoded, tell_of_bad
 from sprl.data.rows import FileRows
 from sprl.errors import InputError
@@ -28,7 +28,7 @@ def read(
     """A name for each row, and the rows as the network takes them; `to_rows` makes them of arrays."""
     if not path.exists():
         raise InputError(f"no such file or folder: {path}")
-    if path.suffix in (".npy", ".npz"):
+    if path.suffix.lower() in (".npy", ".npz"):
         x = arrays.read_rows(path)
         return [str(i) for i in range(len(x))], to_rows(x)
     if columns is not None:
@@ -36,22 +36,34 @@ def read(
         return ids, to_rows(x)
     if resize is None:
         raise InputError(f"cannot read {path}: this model was trained on arrays; give an .npz with x, or an .npy")
-    return read_pictures(path, resize, channels, how)
+    return read_pictures(path, picture_files(path), resize, channels, how)
 
 
-def read_pictures(path: Path, resize: Resize, channels: int, how: How) -> tuple[Sequence[str], torch.Tensor | FileRows]:
-    """One picture, or all below a folder."""
+def picture_files(path: Path) -> list[File]:
+    """Those that a table lists, all below a folder, or one."""
+    if path.suffix.lower() in table.SUFFIXES:
+        return table.list_pictures(path)
+    if huggingface.is_saved(path):
+        raise InputError(f"{path} is a saved Hugging Face data set, from which no new rows are read: give a folder of pictures")
     root = os.path.abspath(os.fsencode(path))
-    found = sorted(pictures_below(root, Counter(), set())) if path.is_dir() else [root]
-    if not found:
+    if path.is_dir():
+        return [File(name, text(name[len(root) + 1 :]), "") for name in sorted(pictures_below(root, Counter(), set()))]
+    if os.path.splitext(root)[1].lower() not in SUFFIXES:
+        raise InputError(f"{path} is no picture by its name; this model takes a picture, a folder of them, or a table with a column path")
+    return [File(root, text(os.fsencode(path)), "")]
+
+
+def read_pictures(
+    path: Path, files: Sequence[File], resize: Resize, channels: int, how: How
+) -> tuple[Sequence[str], torch.Tensor | FileRows]:
+    if not files:
         raise InputError(f"{path} holds no pictures")
-    files = [File(name, text(name[len(root) + 1 :]) if path.is_dir() else str(path), "") for name in found]
-    rows, bad = decoded(found, resize, how)
-    if bad:
+    rows, bad = decoded([file.path for file in files], resize, how)
+    if bad and len(bad) < len(files):
         tell_of_bad(files, bad, how)
     good = np.array([i for i in range(len(files)) if i not in bad])
     if not len(good):
-        raise InputError(f"{path} holds no picture that can be read")
+        raise InputError(f"{path}: none of {len(files)} pictures can be read, such as {files[0].id} ({bad[0]})")
     ids = [files[i].id for i in good]
     rows = replace(rows, places=good)
     if channels == 1 and rows.shape_of_row[0] == 3:
