@@ -62,9 +62,11 @@ Network = Annotated[
     str,
     typer.Option(metavar="NAME", help="resnet18, convnet, cnn, mlp, auto, or timm:NAME; fields follow a colon: resnet18:stem=released."),
 ]
-Epochs = Annotated[int | None, typer.Option(metavar="N", help="Epochs in all. Default: 200 for pictures on a GPU, else 60.")]
+Epochs = Annotated[
+    int | None, typer.Option(metavar="N", help="Epochs in all. Default: 200 for pictures on a GPU, 20 from given weights, else 60.")
+]
 BatchSize = Annotated[int | None, typer.Option(metavar="B", help="Rows a step. Default: 128, or 32 for small data.")]
-Rate = Annotated[float | None, typer.Option("--lr", metavar="LR", help="Learning rate of Adam. Default: 0.001.")]
+Rate = Annotated[float | None, typer.Option("--lr", metavar="LR", help="Learning rate of Adam. Default: 0.001, from given weights 0.0001.")]
 Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seeds label noise, first weights and batches, each on its own.")]
 NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the share of wrong labels, if you know it.")]
 Corrupt = Annotated[str | None, typer.Option(metavar="KIND:RATE", help="Damages labels for an experiment: symmetric:0.5 or pair:0.4.")]
@@ -262,6 +264,9 @@ def data(
         if download:
             raise InputError("which set is to be downloaded? sprl data NAME --download")
         show.sets(data_dir)
+        return
+    if name == "digits":
+        show.say("digits", "complete: it comes with scikit-learn")
         return
     chosen = sets.BENCHMARKS[pick("set", name, sets.BENCHMARKS)]
     if download:

@@ -42,7 +42,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     Parameters
     ----------
     method : "sprl", "standard", or a method such as SPRL(gamma_d=50)
-    network : "auto", a name ("resnet18", "convnet", "cnn", "mlp"), an nn.Module (copied) or a factory (shape, num_classes) -> Module
+    network : "auto", a name ("resnet18", "convnet", "cnn", "mlp", "timm:NAME"), an nn.Module (copied) or a factory
+        (shape, num_classes) -> Module
     epochs, batch_size, lr : None for what suits the data
     noise_rate : share of wrong labels, if known
     optimizer : a torch optimizer or a function (parameters, lr=...) of that kind; None for Adam. Any that steps without a closure; its

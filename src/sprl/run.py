@@ -133,6 +133,8 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     check_learnable(data.y, num_classes)
     method = make_method(config.method, config.fields, config.noise_rate)
     backbone, wanted = None, config.network
+    if timm_name and len(data.shape) == 3 and data.x.dtype != torch.uint8:
+        raise InputError(f"networks of timm take pictures as pixels from 0 to 255 (uint8), those of {data.name} are other numbers")
     if timm_name and config.frozen:
         data, backbone = photos.freeze(data, timm_name, config.weights, device, progress, say)
         wanted = "mlp"

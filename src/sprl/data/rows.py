@@ -176,7 +176,8 @@ def free_memory(device: torch.device) -> int:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         free.append(1024 * int(lines["MemAvailable"].split()[0]))
     except (OSError, KeyError, ValueError):  # no Linux
-        free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+        if hasattr(os, "sysconf"):
+            free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     for group in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory")):
         for most, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             try:
