@@ -145,7 +145,7 @@ def test_a_fresh_number_for_each_run_and_no_run_lost(pets):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "digit"], "unknown data 'digit'; did you mean 'digits'?"),
+        (["train", "digit"], "unknown file, folder or set 'digit'; did you mean 'digits'?"),
         (["train", "none.npz"], "no such file or folder: none.npz"),
         (["train", "--method", "spl"], "unknown method 'spl'; did you mean 'sprl'?"),
         (["train", "--set", "gama_d=5"], "unknown field of sprl 'gama_d'; did you mean 'gamma_d'?"),
@@ -199,7 +199,7 @@ def test_bad_input_gets_one_line_and_leaves_nothing(pets, monkeypatch, capsys, w
 
 def test_bad_input_ends_the_process_with_two(pets):
     done = run("train", "digit", cwd=pets)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "sprl: unknown data 'digit'; did you mean 'digits'?\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "sprl: unknown file, folder or set 'digit'; did you mean 'digits'?\n")
 
 
 def test_ctrl_c_ends_the_run_and_keeps_what_was_learned(pets):

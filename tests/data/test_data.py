@@ -125,7 +125,7 @@ def test_files_that_cannot_be_used(tmp_path, arrays, message):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("digit", "unknown data 'digit'; did you mean 'digits'"),
+        ("digit", "unknown file, folder or set 'digit'; did you mean 'digits'"),
         ("missing.npz", "no such file or folder: missing.npz"),
         ("broken.npz", "not a readable .npz"),
         ("table.txt", "cannot read"),

@@ -13,7 +13,6 @@ from sprl.errors import InputError, SprlWarning, pick
 
 # To add a data set: a module with load(), and a line in sets.BENCHMARKS.
 SETS = ("digits", *sets.BENCHMARKS)
-TABLES = (".csv", ".tsv", ".parquet")
 KINDS = f"data is a set ({', '.join(SETS)}), a folder with a folder of pictures for each class, a .csv or .parquet table, or an .npz file"
 
 
@@ -28,13 +27,13 @@ def load(data: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
     if path is None:
         if "." in Path(data).name or "/" in data:
             raise InputError(f"no such file or folder: {' or '.join(map(str, places))}")
-        pick("data", data, SETS)
+        pick("file, folder or set", data, SETS)
     assert path is not None
     if path.is_dir():
         return load_folder(path, how)
     if path.suffix.lower() == ".npz":
         return arrays.load(path)
-    if path.suffix.lower() in TABLES:
+    if path.suffix.lower() in table.SUFFIXES:
         return table.load(path, how)
     raise InputError(f"cannot read {path}: {KINDS}")
 
