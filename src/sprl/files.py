@@ -20,6 +20,7 @@ from sprl.engine import predict
 from sprl.errors import InputError, pick
 from sprl.methods import METHODS
 from sprl.networks import build
+from sprl.photos import HEAD, embed, network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,8 +149,6 @@ class Model:
     def probabilities(self, rows: Tensor | FileRows) -> Array:
         device = next(self.module.parameters()).device
         if self.backbone is not None:
-            from sprl.photos import embed
-
             rows = self.preprocess(embed(self.backbone, rows, device).numpy())
         networks = self.module if isinstance(self.module, nn.ModuleList) else nn.ModuleList([self.module])
         return predict(networks, Streamed(rows, device)).cpu().numpy()
@@ -169,11 +168,9 @@ def load(path: str | Path) -> Model:
         resize = Resize.from_json(model["resize"]) if model.get("resize") else None
         columns = Columns.from_json(model["columns"]) if model.get("columns") else None
         count = METHODS[pick("method", config.method, METHODS)].networks
-        networks = build("mlp" if config.frozen else config.network, preprocess.shape, len(classes), count)
+        networks = build(HEAD if config.frozen else config.network, preprocess.shape, len(classes), count)
         networks.load_state_dict(load_file(path / MODEL))
         if config.frozen:
-            from sprl.photos import network
-
             backbone = network((3, 1, 1), 0, config.network.removeprefix("timm:"))
             backbone.load_state_dict(load_file(path / BACKBONE))
     except FileNotFoundError as error:

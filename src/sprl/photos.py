@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 
 from sprl.data import Data, Preprocess, Progress, cache, quiet
 from sprl.data.decode import Resize
@@ -32,8 +32,9 @@ from sprl.errors import InputError, pick, printable
 from sprl.networks import Shape, picture_channels
 
 PRETRAINED = "pretrained"
+HEAD = "mlp"  # what is trained on the embeddings of a frozen network
 BATCH = {"cpu": 16, "cuda": 256}
-DECLARED: dict[str, torch.library.Library] = {}  # torchvision's operators that only have a name here
+DECLARED: dict[str, library.Library] = {}  # torchvision's operators that only have a name here
 
 
 def import_timm() -> Any:
@@ -57,7 +58,7 @@ def import_timm() -> Any:
                 raise cannot_import(error) from error
             for module in [name for name in sys.modules if name.split(".")[0] in ("timm", "torchvision")]:
                 del sys.modules[module]  # imported by half
-            DECLARED[missing[1]] = torch.library.Library("torchvision", "FRAGMENT")
+            DECLARED[missing[1]] = library.Library("torchvision", "FRAGMENT")
             DECLARED[missing[1]].define(f"{missing[1]}(Tensor x) -> Tensor")
 
 

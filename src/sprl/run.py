@@ -137,7 +137,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         raise InputError(f"networks of timm take pictures as pixels from 0 to 255 (uint8), those of {data.name} are other numbers")
     if timm_name and config.frozen:
         data, backbone = photos.freeze(data, timm_name, config.weights, device, progress, say)
-        wanted = "mlp"
+        wanted = photos.HEAD
     network, why, epochs, batch_size, lr = settle(
         wanted,
         config.epochs,
