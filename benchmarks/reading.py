@@ -22,8 +22,9 @@ from sprl.config import find_device
 from sprl.data import Data, How, cache, cifar, folder, sets
 from sprl.data.augment import suited_to
 from sprl.data.rows import FileRows, Streamed, place
-from sprl.engine import Task, run_epoch, start
+from sprl.engine import run_epoch, start
 from sprl.methods import SPRL
+from sprl.state import Task
 
 
 def seconds(job: Callable[[], object]) -> float:

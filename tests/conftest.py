@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sprl.engine import Task
 from sprl.noise import corrupt
+from sprl.state import Task
 
 torch.set_num_threads(1)
 

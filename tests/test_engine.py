@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from sprl.engine import Epoch, batches, predict, restore, run_epoch, snapshot, start
+from sprl.engine import Epoch, batch_sizes, predict, run_epoch, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
+from sprl.state import restore, snapshot
 from sprl.training import train
 
 
@@ -22,17 +23,27 @@ def weights(state):
     return torch.cat([p.detach().flatten() for p in state.networks.parameters()])
 
 
-@given(st.integers(2, 300), st.integers(2, 64), st.integers(0, 5))
-@settings(deadline=None, max_examples=60)
-def test_batches_hold_every_row_once_in_nearly_equal_parts_of_at_least_two(n, batch_size, seed):
-    rows = torch.arange(1000, 1000 + n)
-    parts = batches(rows, batch_size, torch.Generator().manual_seed(seed))
-    sizes = [len(part) for part in parts]
-    assert sorted(torch.cat(parts).tolist()) == rows.tolist()
-    assert max(sizes) - min(sizes) <= 1
-    assert min(sizes) >= 2
-    assert max(sizes) <= max(batch_size, 3)  # three where two are left with one
-    assert len(parts) == min(-(-n // batch_size), n // 2)
+@given(st.integers(1, 3000), st.integers(2, 64))
+@settings(deadline=None)
+def test_batches_are_full_but_for_one_of_half_to_one_and_a_half(n, batch_size):
+    sizes = batch_sizes(n, batch_size)
+    assert sum(sizes) == n
+    assert set(sizes[:-1]) <= {batch_size}
+    assert sizes[-1] >= min(n, max(2, batch_size / 2))
+    assert sizes[-1] <= max(3, 1.5 * batch_size)
+
+
+def test_an_epoch_visits_every_row_once(task):
+    seen = []
+
+    class Watch(Standard):
+        def step(self, logits, batch, memory):
+            seen.append(batch.index)
+            return super().step(logits, batch, memory)
+
+    run_epoch(task, start(task, Watch(), "mlp"))
+    assert sorted(torch.cat(seen).tolist()) == list(range(len(task.y)))
+    assert [len(index) for index in seen] == batch_sizes(len(task.y), task.batch_size)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(task):
@@ -130,7 +141,9 @@ def test_an_epoch_reports_the_methods_scalars_and_who_was_chosen(task):
 def test_a_loss_that_is_not_finite_stops_the_run_and_the_epoch_counts_as_not_done(task):
     task = replace(task, lr=1e20)
     state = start(task, Standard(), "mlp")
-    with pytest.raises(InputError, match=r"the loss of epoch \d is (nan|inf): a smaller learning rate"):
+    with pytest.raises(
+        InputError, match=r"the loss of epoch \d, batch \d+ of 13, is (nan|inf): most likely a learning rate of 1e\+20 is too high"
+    ):
         list(train(task, state))
     assert state.t < task.epochs
 

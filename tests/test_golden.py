@@ -12,9 +12,10 @@ import torch
 from conftest import clusters
 from torch import nn
 
-from sprl.engine import Task, start
+from sprl.engine import start
 from sprl.methods import SPRL, Standard
 from sprl.noise import corrupt
+from sprl.state import Task
 from sprl.training import train
 
 FILE = Path(__file__).with_name("golden.json")

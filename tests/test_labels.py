@@ -25,7 +25,7 @@ def recorded(p, y):
 
 def test_each_visit_counts_in_the_mean_and_the_last_is_kept():
     y = torch.tensor([0, 1, 1])
-    memory = new_record(3, 2)
+    memory = new_record(torch.zeros(3, 2))
     visits = [(0, [0.9, 0.1]), (1, [0.2, 0.8]), (0, [0.3, 0.7]), (0, [0.6, 0.4]), (1, [0.5, 0.5])]
     for i, p in visits:
         record(memory, logits_of([[p]]), Batch(torch.tensor([i]), y[[i]]))
@@ -35,20 +35,20 @@ def test_each_visit_counts_in_the_mean_and_the_last_is_kept():
 
 
 def test_a_sample_twice_in_one_batch_is_two_visits():
-    memory = new_record(1, 2)
+    memory = new_record(torch.zeros(1, 2))
     record(memory, logits_of([[[0.9, 0.1], [0.3, 0.7]]]), Batch(torch.tensor([0, 0]), torch.tensor([0, 0])))
     assert memory["visits"].tolist() == [2]
     assert label_quality(memory).item() == pytest.approx(0.6)
 
 
 def test_two_networks_are_recorded_by_their_mean_probability():
-    memory = new_record(1, 2)
+    memory = new_record(torch.zeros(1, 2))
     record(memory, logits_of([[[0.9, 0.1]], [[0.5, 0.5]]]), Batch(torch.tensor([0]), torch.tensor([0])))
     torch.testing.assert_close(memory["previous"], torch.tensor([[0.7, 0.3]]))
 
 
 def test_recording_carries_no_gradient():
-    memory = new_record(1, 2)
+    memory = new_record(torch.zeros(1, 2))
     record(memory, torch.zeros(1, 1, 2, requires_grad=True), Batch(torch.tensor([0]), torch.tensor([0])))
     assert not any(value.requires_grad for value in memory.values())
 
@@ -72,7 +72,7 @@ def test_predicted_label_by_a_slow_loop():
     p, y = torch.randn(60, 4).mul(2).softmax(1), torch.randint(3, (60,))  # nobody is given class 3
     scale = [max(p[y == k, k].mean().item(), 0.25) for k in range(3)] + [1.0]
     slow = [max(range(4), key=lambda k: row[k] / scale[k] ** 0.5) for row in p.tolist()]
-    predicted = predicted_label(new_record(60, 4) | {"previous": p, "visits": torch.ones(60)}, y)
+    predicted = predicted_label(new_record(torch.zeros(60, 4)) | {"previous": p, "visits": torch.ones(60)}, y)
     assert predicted.tolist() == slow
     assert not torch.equal(predicted, p.argmax(1))  # else the correction was not tested
 

@@ -62,7 +62,7 @@ def test_resistance_alone_drives_predictions_to_uniform():
     x = torch.randn(10, 20)[y] + 0.5 * torch.randn(n, 20)
     network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 10))
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
-    memory, losses = new_record(n, 10), []
+    memory, losses = new_record(torch.zeros(n, 10)), []
     for epoch in range(warmup + 100):
         total = 0.0
         for index in torch.randperm(n).split(20):

@@ -6,28 +6,30 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from sprl.engine import Epoch, State, Task, predict, start
+    from sprl.engine import Epoch, predict, start
     from sprl.errors import InputError, SprlWarning
     from sprl.estimator import NoisyLabelClassifier
-    from sprl.files import Model, load
     from sprl.labels import Recorder
     from sprl.loss import SPRLLoss
     from sprl.methods import METHODS
     from sprl.methods.sprl import SPRL
     from sprl.methods.standard import Standard
+    from sprl.model import Model, load
     from sprl.noise import corrupt
+    from sprl.state import State, Task
     from sprl.training import train
 
 # The public names and where they live: imported when first used, so that `sprl --help` need not wait for PyTorch.
 _HOMES = {
-    "engine": ("Epoch", "State", "Task", "predict", "start"),
+    "engine": ("Epoch", "predict", "start"),
     "errors": ("InputError", "SprlWarning"),
     "estimator": ("NoisyLabelClassifier",),
-    "files": ("Model", "load"),
     "labels": ("Recorder",),
     "loss": ("SPRLLoss",),
     "methods": ("METHODS", "SPRL", "Standard"),
+    "model": ("Model", "load"),
     "noise": ("corrupt",),
+    "state": ("State", "Task"),
     "training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

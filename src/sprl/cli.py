@@ -72,6 +72,20 @@ NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the sh
 Corrupt = Annotated[str | None, typer.Option(metavar="KIND:RATE", help="Damages labels for an experiment: symmetric:0.5 or pair:0.4.")]
 DataDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where DATA is looked for. Default: $SPRL_DATA, else ./data.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, or auto: the GPU where there is one.")]
+Precision = Annotated[
+    str, typer.Option(metavar="NAME", help="Arithmetic of the networks: bf16, fp32, or auto: bf16 on a GPU that has it, else fp32.")
+]
+Memory = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="Previous predictions, rows x classes, in 4 bytes each (full) or in 2 (half), if short of memory."),
+]
+Graph = Annotated[
+    bool | None,
+    typer.Option("--graph/--no-graph", help="Steps as captured CUDA graphs. Default: for the networks named here, not for timm's."),
+]
+Compile = Annotated[
+    bool | None, typer.Option("--compile/--no-compile", help="Compile the step for the GPU. Default: if that saves twice what it costs.")
+]
 
 
 @app.command()
@@ -97,6 +111,10 @@ def train(
     stream: Stream = False,
     data_dir: DataDir = None,
     device: Device = "auto",
+    precision: Precision = "auto",
+    memory: Memory = "full",
+    graph: Graph = None,
+    compile: Compile = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder of the run. Default: runs/<data>-<n>, a fresh number.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
 ) -> None:
@@ -131,6 +149,10 @@ def train(
         lr=lr,
         seed=seed,
         device=device,
+        precision=precision,
+        memory=memory,
+        graph=graph,
+        compile=compile,
     )
     check_folder(out, overwrite)
     with show.reading() as (say, progress):
@@ -175,7 +197,7 @@ def predict(
     import pandas as pd
 
     from sprl.data import How
-    from sprl.files import load
+    from sprl.model import load
 
     if out is not None and out.exists():
         raise InputError(f"{out} is there already: choose another --out")

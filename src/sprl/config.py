@@ -12,6 +12,7 @@ from sprl.errors import InputError, pick
 from sprl.fields import read_fields, read_value
 from sprl.methods import METHODS
 from sprl.networks import Shape, choose
+from sprl.state import Precision
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Config:
     lr: float | None = None
     seed: int = 0
     device: str = "auto"
+    precision: str = "auto"
+    memory: str = "full"
+    graph: bool | None = None
+    compile: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -77,6 +82,14 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"there is no device {name}: {torch.cuda.device_count()} CUDA devices are to be seen; use --device cpu")
     return device
+
+
+def find_precision(name: str, device: torch.device) -> Precision:
+    """ "auto" is bf16 on a GPU that has it in hardware, else fp32."""
+    pick("precision", name, ("auto", "bf16", "fp32"))
+    if name == "auto":
+        return "bf16" if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    return "bf16" if name == "bf16" else "fp32"
 
 
 def default_epochs(shape: Shape, device: torch.device, tuned: bool = False) -> int:

@@ -26,10 +26,11 @@ from sprl.data.catalogue import load
 from sprl.data.dataset import read as read_dataset
 from sprl.data.rows import FileRows, Streamed, place
 from sprl.data.unseen import read as read_unseen
-from sprl.engine import State, Task, predict, start, visit_unseen
+from sprl.engine import predict, start, visit_unseen
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import label_issues, warn_of_doubts
 from sprl.networks import Factory
+from sprl.state import State, Task
 from sprl.training import train
 
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def new_record(n: int, num_classes: int, device: torch.device | None = None) -> Memory:
-    """What is kept of n samples, whatever the method."""
+def new_record(previous: Tensor) -> Memory:
+    """What is kept of samples, whatever the method; previous [N, C] is zeros where it is to be kept (see tables.place_table)."""
+    device = previous.device
     return {
-        "previous": torch.zeros(n, num_classes, device=device),  # p^{t-1}: the prediction of the last visit; zeros: none yet
-        "likely": torch.zeros(n, device=device),  # the sum over visits of p[given label]
-        "visits": torch.zeros(n, device=device),
+        "previous": previous,  # p^{t-1}: the prediction of the last visit; zeros: none yet
+        "likely": torch.zeros(len(previous), device=device),  # the sum over visits of p[given label]
+        "visits": torch.zeros(len(previous), device=device),
     }
 
 
@@ -30,7 +31,7 @@ def new_record(n: int, num_classes: int, device: torch.device | None = None) -> 
 def record(memory: Memory, logits: Tensor, batch: Batch) -> None:
     """Note the predictions of a batch from its logits [M, B, C]."""
     p = logits.float().softmax(-1).mean(0)
-    memory["previous"][batch.index] = p
+    memory["previous"][batch.index] = p.to(memory["previous"].dtype)
     memory["likely"].index_add_(0, batch.index, p.gather(1, batch.y.unsqueeze(1)).squeeze(1))
     memory["visits"].index_add_(0, batch.index, torch.ones_like(p[:, 0]))
 
@@ -43,7 +44,7 @@ class Recorder:
 
     def __init__(self, y: Sequence[int] | Tensor, num_classes: int) -> None:
         self.y = as_labels(y, num_classes)
-        self.memory = new_record(len(self.y), num_classes)
+        self.memory = new_record(torch.zeros(len(self.y), num_classes))
 
     def update(self, logits: Tensor, index: Tensor) -> None:
         if self.y.device != logits.device:
@@ -84,9 +85,10 @@ def predicted_label(memory: Memory, y: Tensor) -> Tensor:
     """
     p, visited = memory["previous"], memory["visits"] > 0
     size = torch.bincount(y[visited], minlength=p.shape[1])
-    own = torch.zeros_like(p[0]).index_add_(0, y, p.gather(1, y.unsqueeze(1)).squeeze(1)) / size.clamp(min=1)
+    own = torch.zeros_like(p[0], dtype=torch.float32).index_add_(0, y, p.gather(1, y.unsqueeze(1)).squeeze(1).float()) / size.clamp(min=1)
     own = torch.where(size > 0, own.clamp(min=1 / p.shape[1]), 1.0)
-    return torch.where(visited, (p / own.sqrt()).argmax(1), y)
+    best = torch.cat([(part / own.sqrt()).argmax(1) for part in p.split(2**18)])  # in parts: p may be all that memory holds
+    return torch.where(visited, best, y)
 
 
 FEW = 3  # samples of so small a class are not flagged: who is to say that they are wrong?

@@ -41,7 +41,7 @@ class SPRLLoss(nn.Module):
             raise InputError("SPRLLoss needs a number of epochs for T1: it cannot hold samples out to find one")
         self.y = as_labels(y, num_classes)
         self.clock = Clock(1, epochs)
-        self.memory = new_record(len(self.y), num_classes) | self.method.init(self.y, num_classes, epochs)
+        self.memory = new_record(torch.zeros(len(self.y), num_classes)) | self.method.init(self.y, num_classes, epochs)
 
     def forward(self, logits: Tensor, index: Tensor) -> Tensor:
         """The loss of logits [B, C]. In training mode the predictions are recorded; in evaluation mode nothing changes."""

@@ -27,9 +27,9 @@ from torch import Tensor, library, nn
 from sprl.data import Data, Preprocess, Progress, cache, quiet
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Streamed, fetch
-from sprl.engine import pixels_to_float
 from sprl.errors import InputError, pick, printable
 from sprl.networks import Shape, picture_channels
+from sprl.stepping import pixels_to_float
 
 PRETRAINED = "pretrained"
 HEAD = "mlp"  # what is trained on the embeddings of a frozen network

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -15,19 +14,20 @@ import torch
 from torch import nn
 
 from sprl import photos
-from sprl.config import Config, find_device, make_method, settle
-from sprl.core import Batch
+from sprl.config import Config, find_device, find_precision, make_method, settle
 from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
-from sprl.data.rows import Rows, place
-from sprl.engine import State, Task, pixels_to_float, predict, start, visit_unseen
-from sprl.errors import InputError
+from sprl.data.rows import Rows, Streamed, place
+from sprl.engine import batch_sizes, never, predict, start, visit_unseen
+from sprl.errors import InputError, pick
 from sprl.functional import masked_mean
 from sprl.labels import label_issues
 from sprl.noise import corrupt
-from sprl.training import train
+from sprl.state import State, Task, restore, snapshot
+from sprl.stepping import WARM, Captured, Eager, Stepper, tuned, worth_compiling
+from sprl.training import train_pausing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,35 +51,57 @@ class Run:
 
     def __iter__(self) -> Iterator[Row]:
         """Train, yielding the row of each epoch. While T1 is searched for, the count may step back (see training.train)."""
+        return (row for row in self.train(never) if row is not None)
+
+    def train(self, pause: Callable[[], bool]) -> Iterator[Row | None]:
+        """The same; and wherever `pause` says so, between two batches, a None."""
         x_test = self.x_test
         right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device).double()
-        began = time.perf_counter()
-        for epoch in train(self.task, self.state):
+        began = time.perf_counter() - self.seconds
+        before = self.seconds
+        for epoch in train_pausing(self.task, self.state, pause):
+            self.seconds = time.perf_counter() - began
+            if epoch is None:
+                yield None
+                continue
             row = epoch.row()
             if right is not None:
                 row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
             if x_test is not None:
-                hit = predict(self.state.networks, x_test).argmax(1).cpu().numpy() == self.data.y_test
+                hit = predict(self.state.networks, x_test, precision=self.task.precision).argmax(1).cpu().numpy() == self.data.y_test
                 row["test_accuracy"] = 100 * float(hit.mean())
             self.rows = [*self.rows[: epoch.t - 1], row]
             self.seconds = time.perf_counter() - began
+            if epoch.t > 1:  # the first one warms up
+                self.consider_compiling(self.seconds - before)
+            before = self.seconds
             yield row
 
     def seconds_expected(self) -> float:
-        """Time one step on copies of the networks, times the steps to come."""
-        networks, task = copy.deepcopy(self.state.networks), self.task
-        size = min(task.batch_size, len(task.y))
-        index = torch.arange(size, device=task.device)
+        """Time a few steps, undo them, and count the steps to come."""
+        task, state = self.task, self.state
+        saved = snapshot(state)
+        index = torch.arange(min(task.batch_size, len(task.y)), device=task.device)
+        raw = task.x[index] if isinstance(task.x, Streamed) else None
+        state.progress.begin(index)
         seconds = 0.0
-        for _ in range(3):  # the first ones warm up
-            began = time.perf_counter()
-            logits = torch.stack([network(task.augment(pixels_to_float(task.x[index]))) for network in networks])
-            self.state.method.step(logits, Batch(index, task.y[index]), self.state.memory).loss.backward()
-            if task.device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds = time.perf_counter() - began
-        steps = task.epochs * -(-len(task.y) // task.batch_size)
-        return 1.4 * seconds * steps  # the optimizer, the test rows
+        with state.draws.lent(), tuned(task.device):
+            for _ in range(WARM + 3):  # the first ones warm up
+                began = time.perf_counter()
+                state.progress.at.zero_()
+                state.stepper(task, state, index, raw)
+                if task.device.type == "cuda":
+                    torch.cuda.synchronize()
+                seconds = time.perf_counter() - began
+        restore(state, saved)
+        return 1.1 * seconds * task.epochs * len(batch_sizes(len(task.y), task.batch_size))  # a little for the test rows
+
+    def consider_compiling(self, seconds: float) -> None:
+        """After an epoch of so many seconds: compile from here on if what that saves is worth it."""
+        stepper = self.state.stepper
+        left = seconds * (self.task.epochs - self.state.t)
+        if self.config.compile is None and isinstance(stepper, Captured) and not stepper.compiled and worth_compiling(left):
+            self.state.stepper = Captured(compiled=True)
 
     def labels(self) -> pd.DataFrame:
         """labels.csv: a row for every training row."""
@@ -96,7 +118,7 @@ class Run:
         """summary.json. Accuracies in percent; `last10` is the mean over the last ten epochs, `best_oracle` needs the test labels."""
         T1 = getattr(self.state.method, "T1", None)
         accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
-        agree = predict(self.state.networks, self.task.x).argmax(1) == self.task.y
+        agree = predict(self.state.networks, self.task.x, precision=self.task.precision).argmax(1) == self.task.y
         return {
             "epochs": len(self.rows),
             "interrupted": len(self.rows) < self.task.epochs,
@@ -111,6 +133,8 @@ class Run:
             "seconds": round(self.seconds, 3),
             "device": str(self.task.device) if self.task.device.type == "cpu" else torch.cuda.get_device_name(self.task.device),
             "threads": torch.get_num_threads(),
+            "precision": self.task.precision,
+            "step": self.state.stepper.name,
             "versions": versions(),
         }
 
@@ -156,6 +180,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         batch_size=batch_size,
         lr=lr,
     )
+    stepper = find_stepper(config, device, ours=not timm_name or config.frozen)
     task = Task(
         x=place(data.x, device, config.stream),
         y=torch.from_numpy(data.y).to(device),
@@ -165,10 +190,13 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         lr=lr,
         seed=config.seed,
         augment=suited_to(data.shape),
+        precision=find_precision(config.precision, device),
+        channels_last=device.type == "cuda",
+        half_memory=pick("memory", config.memory, ("full", "half")) == "half",
     )
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
-    return Run(config, data, task, start(task, method, make), why, x_test, backbone)
+    return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone)
 
 
 def check_network(config: Config) -> str:
@@ -185,6 +213,19 @@ def check_network(config: Config) -> str:
     if config.size is not None and not 8 <= config.size <= 2048:
         raise InputError(f"--size {config.size} is out of range: give 8 to 2048 pixels")
     return name
+
+
+def find_stepper(config: Config, device: torch.device, ours: bool) -> Stepper:
+    """Captured graphs on a GPU for our own networks, others' only if asked: who knows what a module does beside its arithmetic."""
+    if device.type != "cuda":
+        for option, asked in (("--graph", config.graph), ("--compile", config.compile)):
+            if asked:
+                raise InputError(f"{option} is for GPUs; this run is on {device}")
+        return Eager()
+    if config.compile and config.graph is False:
+        raise InputError("--compile goes with captured graphs: leave out --no-graph")
+    asked = ours or bool(config.compile) if config.graph is None else config.graph
+    return Captured(compiled=bool(config.compile)) if asked else Eager()
 
 
 def find_resize(config: Config, timm_name: str) -> Resize | None:

@@ -2,16 +2,17 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from sprl.engine import Epoch, State, Task, predict, restore, run_epoch, snapshot, visit_unseen
+from sprl.engine import Epoch, never, predict, run_epoch, visit_unseen
 from sprl.errors import SprlWarning
 from sprl.functional import shares, smallest
 from sprl.seeds import stream_seed
+from sprl.state import State, Task, restore, snapshot
 
 
 def train(task: Task, state: State) -> Iterator[Epoch]:
@@ -20,13 +21,18 @@ def train(task: Task, state: State) -> Iterator[Epoch]:
     While a method's T1="auto" is searched for, epochs may turn out to be one warm-up too many: the count then steps back to T1 + 1.
     Keep the last epoch of each number.
     """
+    return (epoch for epoch in train_pausing(task, state, never) if epoch is not None)
+
+
+def train_pausing(task: Task, state: State, pause: Callable[[], bool]) -> Iterator[Epoch | None]:
+    """The same; and wherever `pause` says so, between two batches, a None. At every yield `state` is all that is needed to go on."""
     if getattr(state.method, "T1", None) == "auto":
-        yield from find_T1(task, state)
+        yield from find_T1(task, state, pause)
     while state.t < task.epochs:
-        yield run_epoch(task, state)
+        yield run_epoch(task, state, pause=pause)
 
 
-def find_T1(task: Task, state: State) -> Iterator[Epoch]:
+def find_T1(task: Task, state: State, pause: Callable[[], bool] = never) -> Iterator[Epoch | None]:
     """Warm up on nine tenths until the accuracy on the noisy rest stops rising; go back to the first epoch that was as good.
 
     Nothing is trained twice: snapshots of the epochs that may still be chosen are kept. Then the held-out rows join, their predictions
@@ -45,8 +51,11 @@ def find_T1(task: Task, state: State) -> Iterator[Epoch]:
     kept, held = (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
     search = state.warmup
     while state.t < longest and state.t - best_epoch(search) < patience:
-        epoch = run_epoch(task, state, kept)
-        accuracy = (predict(state.networks, task.x, held).argmax(1) == task.y[held]).float().mean().item()
+        epoch = run_epoch(task, state, kept, pause)
+        if epoch is None:
+            yield None
+            continue
+        accuracy = (predict(state.networks, task.x, held, task.precision).argmax(1) == task.y[held]).float().mean().item()
         better = accuracy > max((a for a, _ in search.values()), default=-1.0)  # others can never become the first that is good enough
         search[state.t] = accuracy, snapshot(state) if better else None
         first = first_as_good([a for a, _ in search.values()], len(held))

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from sprl.data.rows import select
-from sprl.engine import Task, predict, start
+from sprl.engine import predict, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 from sprl.run import Run
 from sprl.seeds import stream_seed
+from sprl.state import Task
 from sprl.training import first_as_good, longest_warmup, train
 
 GAMMAS = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)

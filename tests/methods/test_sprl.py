@@ -27,7 +27,7 @@ def labels_and_predictions(n=203, num_classes=5, seed=0):
 
 
 def before_first_epoch(method, y, p, epochs=T):
-    return new_record(*p.shape) | method.init(y, p.shape[1], epochs) | {"previous": p}
+    return new_record(torch.zeros_like(p)) | method.init(y, p.shape[1], epochs) | {"previous": p}
 
 
 def epochs_of(method, y, p, epochs=T, predict=no_pass):

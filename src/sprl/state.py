@@ -1,0 +1,140 @@
+"""What a run trains on, and all that changes while it trains."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from sprl.core import Memory, Method
+from sprl.data.rows import Rows
+from sprl.draws import Draws
+
+if TYPE_CHECKING:
+    from sprl.stepping import Stepper
+
+OptimizerFactory = Callable[..., torch.optim.Optimizer]  # (parameters, lr=...)
+Precision = Literal["fp32", "bf16"]
+
+
+def adam(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    """Adam; on a GPU one kernel for all weights, its rate a tensor, so that a captured step follows the schedule."""
+    parameters = list(parameters)
+    device = parameters[0].device if parameters else torch.device("cpu")
+    if device.type != "cuda":
+        return torch.optim.Adam(parameters, lr=lr)
+    return torch.optim.Adam(parameters, lr=torch.tensor(lr, device=device), fused=True, capturable=True)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run trains on and how: nothing here changes while it trains."""
+
+    x: Rows  # [N, *shape], uint8 pixels or float features, on the device that trains or streamed to it
+    y: Tensor  # [N] given labels
+    num_classes: int
+    epochs: int
+    batch_size: int = 128
+    lr: float = 1e-3
+    seed: int = 0
+    augment: Callable[[Tensor], Tensor] = lambda x: x
+    optimizer: OptimizerFactory = adam
+    precision: Precision = "fp32"  # of the networks' arithmetic; weights, losses and memory stay fp32
+    channels_last: bool = False  # weights and activations of pictures as [B, H, W, C] in memory
+    half_memory: bool = False  # previous predictions kept in 16 bits
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
+
+@dataclass
+class Progress:
+    """The epoch under way. Its tensors stay where they are: a captured step writes to them."""
+
+    at: Tensor  # 0-d: the number of the next batch, `done` as the device knows it
+    losses: Tensor  # [batches]
+    chosen: Tensor  # [N] bool: rows whose labels were trained on
+    rows: Tensor | None = None  # in this epoch's order; None between epochs
+    done: int = 0  # batches
+
+    @classmethod
+    def of(cls, n: int, batch_size: int, device: torch.device) -> Progress:
+        return cls(
+            at=torch.zeros((), dtype=torch.int64, device=device),
+            losses=torch.zeros(n // batch_size + 1, device=device),
+            chosen=torch.zeros(n, dtype=torch.bool, device=device),
+        )
+
+    def begin(self, rows: Tensor) -> None:
+        self.rows, self.done = rows, 0
+        for tensor in (self.at, self.losses, self.chosen):
+            tensor.zero_()
+
+    def saved(self) -> dict[str, Any]:
+        return {"rows": self.rows, "done": self.done, "losses": self.losses, "chosen": self.chosen}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        self.rows, self.done = saved["rows"], saved["done"]
+        if self.rows is not None:
+            self.rows = self.rows.to(self.at.device)
+        self.at.fill_(self.done)
+        self.losses.copy_(saved["losses"])
+        self.chosen.copy_(saved["chosen"])
+
+
+@dataclass
+class State:
+    """All that changes while a run trains."""
+
+    method: Method
+    networks: nn.ModuleList
+    optimizer: torch.optim.Optimizer
+    memory: Memory
+    order: torch.Generator  # of the samples within an epoch
+    draws: Draws  # augmentation and dropout
+    stepper: Stepper
+    progress: Progress
+    t: int = 0  # epochs done
+    warmup: dict[int, tuple[float, dict[str, Any] | None]] = field(default_factory=dict)
+    """The search for T1: each epoch's accuracy on the held-out rows and, where it may still be chosen, its snapshot."""
+    host: Memory = field(default_factory=dict)
+    """Tables of `memory` that are too large for the GPU, as the host sees them."""
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """A copy of all that changes, to go back to, but for the search for T1, which holds snapshots itself."""
+    if state.host:
+        torch.cuda.synchronize()
+    return copy.deepcopy(
+        {
+            "networks": state.networks.state_dict(),
+            "optimizer": state.optimizer.state_dict(),
+            "memory": {**state.memory, **state.host},
+            "order": state.order.get_state(),
+            "draws": state.draws.state(),
+            "progress": state.progress.saved(),
+            "t": state.t,
+        }
+    )
+
+
+def restore(state: State, saved: dict[str, Any]) -> None:
+    """Bring `state` back to the snapshot, which may lie on another device."""
+    device = state.progress.at.device
+    state.networks.load_state_dict(saved["networks"])
+    state.optimizer.load_state_dict(saved["optimizer"])
+    for group in state.optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"] = group["lr"].to(device)
+    for name, tensor in saved["memory"].items():
+        state.host.get(name, state.memory[name]).copy_(tensor)
+    state.order.set_state(saved["order"].cpu())
+    state.draws.load(saved["draws"])
+    state.progress.load(saved["progress"])
+    state.t = saved["t"]
+    state.stepper.forget()

@@ -1,0 +1,222 @@
+"""How a training step is run: as it is written, or captured once as a CUDA graph and replayed, its forward pass compiled if asked."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from sprl.core import Batch, Memory, Method, Step
+from sprl.errors import SprlWarning
+from sprl.labels import record
+from sprl.state import Precision, State, Task, restore, snapshot
+
+
+class Stepper(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
+        """Train on the rows `index` [B]; `raw`: their values where they are streamed, None: task.x holds them."""
+
+    def forget(self) -> None:
+        """`state` was brought back to a snapshot: its tensors may be others now."""
+
+
+def pixels_to_float(x: Tensor) -> Tensor:
+    """Pixels from uint8 to [0, 1]; features as they are."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+
+
+def arithmetic(precision: Precision, device: torch.device) -> torch.autocast:
+    """bf16 autocast, or nothing."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+@contextmanager
+def tuned(device: torch.device) -> Iterator[None]:
+    """On a GPU: cuDNN tries its algorithms on each new shape, and fp32 convolutions use TF32."""
+    if device.type != "cuda":
+        yield
+        return
+    cudnn = torch.backends.cudnn
+    with cudnn.flags(enabled=True, benchmark=True, deterministic=cudnn.deterministic, allow_tf32=True):
+        yield
+
+
+def forward(
+    networks: nn.ModuleList,
+    method: Method,
+    augment: Callable[[Tensor], Tensor],
+    precision: Precision,
+    raw: Tensor,
+    index: Tensor,
+    y: Tensor,
+    memory: Memory,
+) -> tuple[Step, Tensor]:
+    """From rows as they are stored to the method's loss and the logits [M, B, C]: what can be compiled."""
+    x = augment(pixels_to_float(raw))
+    with arithmetic(precision, raw.device):
+        logits = torch.stack([network(x) for network in networks]).float()
+    return method.step(logits, Batch(index, y), memory), logits
+
+
+def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forward: Callable[..., tuple[Step, Tensor]]) -> None:
+    """One step, in place and without a word to the host: all it changes are tensors of `state` that stay where they are."""
+    raw = task.x[index] if raw is None else raw
+    y = task.y[index]
+    step, logits = forward(state.networks, state.method, task.augment, task.precision, raw, index, y, state.memory)
+    state.optimizer.zero_grad(set_to_none=True)
+    step.loss.backward()
+    state.optimizer.step()
+    record(state.memory, logits, Batch(index, y))
+    progress = state.progress
+    progress.chosen[index] = step.chosen.any(0)
+    progress.losses.index_copy_(0, progress.at.view(1), step.loss.detach().view(1))
+    progress.at += 1
+
+
+class Eager:
+    """Steps as they are written."""
+
+    name = "eager"
+
+    def __call__(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
+        train_step(task, state, index, raw, forward)
+
+    def forget(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A captured step, and what it reads its batch from. All else that it reads belongs to the state, which must outlive it."""
+
+    graph: torch.cuda.CUDAGraph
+    index: Tensor
+    raw: Tensor | None
+
+
+WARM = 3  # steps of a size before it is captured: cuDNN chooses its algorithms, the optimizer makes its state
+
+
+class Captured:
+    """Steps replayed as a CUDA graph: one launch instead of four hundred. The first few of each batch size run as they are written.
+
+    A graph holds numbers fixed that are not tensors: beta1 changes once a run, and the step is then captured anew.
+    If capture or compilation fails, the state is restored and the run goes on without, with a warning.
+    """
+
+    def __init__(self, compiled: bool = False) -> None:
+        self.compiled = compiled
+        self.graphs: dict[tuple[Any, ...], Graph] = {}
+        self.seen = Counter[int]()
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()  # one for all: they never run at once
+
+    @property
+    def name(self) -> str:
+        return "compiled" if self.compiled else "captured"
+
+    def forget(self) -> None:
+        self.graphs.clear()
+        self.seen.clear()  # the optimizer may have to make its state again, which must not be captured
+
+    def __call__(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
+        size = len(index)
+        key = size, *(rates(group) for group in state.optimizer.param_groups)
+        if key not in self.graphs:
+            self.seen[size] += 1
+            if self.seen[size] <= WARM:
+                self.warm_up(task, state, index, raw)
+                return
+            try:
+                self.graphs[key] = self.capture(task, state, index, raw)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever a user's module cannot do in a graph
+                warn("the step cannot be captured as a CUDA graph, so it runs without", error)
+                state.stepper = Eager()
+                state.stepper(task, state, index, raw)
+                return
+        found = self.graphs[key]
+        found.index.copy_(index)
+        if raw is not None and found.raw is not None:
+            found.raw.copy_(raw)
+        found.graph.replay()
+
+    def warm_up(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
+        """A step as it is written, on the stream that captures."""
+        first = self.compiled and len(index) == task.batch_size and self.seen[len(index)] == 1
+        saved = snapshot(state) if first else {}
+        here = torch.cuda.current_stream()
+        self.stream.wait_stream(here)
+        try:
+            with torch.cuda.stream(self.stream):
+                train_step(task, state, index, raw, self.forward_for(task, len(index)))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if not first:
+                raise
+            warn("no compilation here, so the step is captured as it is written", error)
+            self.compiled = False
+            restore(state, saved)
+            self.warm_up(task, state, index, raw)
+        here.wait_stream(self.stream)
+
+    def capture(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> Graph:
+        graph = torch.cuda.CUDAGraph()
+        found = Graph(graph, index.clone(), None if raw is None else raw.clone())
+        saved = snapshot(state)
+        state.optimizer.zero_grad(set_to_none=True)
+        try:
+            # threads that read rows ahead may go on meanwhile
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                train_step(task, state, found.index, found.raw, self.forward_for(task, len(index)))
+        except BaseException:
+            restore(state, saved)
+            raise
+        return found
+
+    def forward_for(self, task: Task, size: int) -> Callable[..., tuple[Step, Tensor]]:
+        """Compiled for full batches; the last one of an epoch, of another size, is not worth the compiler's time."""
+        return compiled_forward() if self.compiled and size == task.batch_size else forward
+
+
+# Measured on an H200 (docs/speed.md): the share of a captured step that compilation saves, and what it costs at first, in seconds.
+SAVING, COMPILATION = 0.2, 17.0
+
+
+def worth_compiling(seconds_left: float) -> bool:
+    """Whether the saving expected is more than twice the cost."""
+    return SAVING * seconds_left > 2 * COMPILATION
+
+
+def rates(group: dict[str, Any]) -> tuple[Any, ...]:
+    """What a capture holds fixed of an optimizer's group."""
+    return None if isinstance(group["lr"], Tensor) else group["lr"], group.get("betas")
+
+
+@cache
+def compiled_forward() -> Callable[..., tuple[Step, Tensor]]:
+    """`forward` compiled once for all runs of this process: weights and memory are its inputs, so runs of one shape share the code."""
+    import torch._dynamo
+    import torch._inductor
+
+    torch._dynamo.config.recompile_limit = 64  # methods, networks and batch sizes of one process
+    # many small kernels (casts, running statistics) in one launch: measured 5 % of ResNet18's step
+    known = torch._inductor.list_options()
+    return torch.compile(forward, dynamic=False, options={"combo_kernels": True} if "combo_kernels" in known else {})
+
+
+def warn(what: str, error: Exception) -> None:
+    reason = (str(error) or type(error).__name__).strip().splitlines()[0][:200]
+    warnings.warn(f"{what} ({reason})", SprlWarning, stacklevel=4)
