@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from sprl.data.rows import Streamed
 from sprl.engine import Epoch, batch_sizes, predict, run_epoch, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 from sprl.state import restore, snapshot
-from sprl.training import train
+from sprl.training import train, train_pausing
 
 
 def dropout_network(shape, num_classes):
@@ -94,6 +95,30 @@ def test_going_back_to_a_snapshot_repeats_the_epochs_bit_for_bit(task):
     assert [e.loss for e in rows] == [e.loss for e in again]
     assert torch.equal(weights(state), after)
     assert all(torch.equal(state.memory[k], v) for k, v in memory.items())
+
+
+@pytest.mark.parametrize("where", [lambda x: x, lambda x: Streamed(x, torch.device("cpu"))])
+def test_pausing_after_every_batch_changes_nothing(task, where):
+    task = replace(task, epochs=24, x=where(task.x))
+    whole, parts = (start(task, SPRL(), dropout_network) for _ in range(2))
+    losses = [epoch.loss for epoch in train(task, whole)]
+    items = list(train_pausing(task, parts, lambda: True))
+    assert [epoch.loss for epoch in items if epoch is not None] == losses
+    assert items.count(None) >= 24 * len(batch_sizes(len(task.y), task.batch_size))
+    assert torch.equal(weights(parts), weights(whole))
+
+
+def test_a_snapshot_in_the_middle_of_an_epoch_goes_on_in_another_state(task):
+    state, other = (start(task, SPRL(T1=2), dropout_network) for _ in range(2))
+    for _ in range(3):
+        run_epoch(task, state)
+    assert run_epoch(task, state, pause=lambda: state.progress.done == 5) is None
+    restore(other, snapshot(state))
+    assert other.progress.done == 5
+    rest, again = ([epoch.loss for epoch in train(task, which)] for which in (state, other))
+    assert rest == again
+    assert len(rest) == 9
+    assert torch.equal(weights(state), weights(other))
 
 
 def test_standard_is_sprl_that_never_leaves_its_warm_up(task):

@@ -75,7 +75,7 @@ def never() -> bool:
 
 
 def run_epoch(task: Task, state: State, rows: Tensor | None = None, pause: Callable[[], bool] = never) -> Epoch | None:
-    """Train epoch state.t + 1 on all rows, or on those given. None: it was paused between two batches; another call goes on there."""
+    """Train epoch state.t + 1 on all rows, or on those given. None: it was paused after a batch; another call goes on there."""
     progress = state.progress
     if progress.rows is None:
         begin_epoch(task, state, rows)
@@ -87,7 +87,7 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None, pause: Calla
         for index, raw in zip(left, fetch(task.x, left) if isinstance(task.x, Streamed) else repeat(None), strict=False):
             state.stepper(task, state, index, raw)
             progress.done += 1
-            if progress.done < len(parts) and pause():
+            if pause():
                 return None
     return end_epoch(task, state)
 

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch.utils.data import Dataset
 
-from sprl.config import find_device, make_method, settle
+from sprl.config import find_device, find_precision, make_method, settle
 from sprl.core import Method
 from sprl.data import Array, How, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
@@ -30,7 +30,8 @@ from sprl.engine import predict, start, visit_unseen
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import label_issues, warn_of_doubts
 from sprl.networks import Factory
-from sprl.state import State, Task
+from sprl.state import State, Task, adam
+from sprl.stepping import find_stepper
 from sprl.training import train
 
 
@@ -51,6 +52,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         learning rate and, where it has one, beta1 follow the paper's plan. With SGD use SPRL(normalised=True)
     augment : "auto", None, or a function on a batch of pictures [B, C, H, W]
     random_state, device : as usual; device "auto" takes the GPU where there is one
+    precision : "bf16", "fp32", or "auto": bf16 on a GPU that has it in hardware, else fp32
+    graph : whether steps on a GPU are captured as CUDA graphs; None: for the networks named above, not for a module, timm or your optimizer
     verbose : print a line an epoch
 
     After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `T1_`, and `label_issues()`.
@@ -68,6 +71,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         augment: str | Callable[[torch.Tensor], torch.Tensor] | None = "auto",
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
+        precision: str = "auto",
+        graph: bool | None = None,
         verbose: bool = False,
     ) -> None:
         self.method = method
@@ -80,6 +85,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.augment = augment
         self.random_state = random_state
         self.device = device
+        self.precision = precision
+        self.graph = graph
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
@@ -153,9 +160,13 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             lr=lr,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             augment=augment or (lambda x: x),
-            optimizer=self.optimizer or torch.optim.Adam,
+            optimizer=self.optimizer or adam,
+            precision=find_precision(str(self.precision), device),
+            channels_last=device.type == "cuda",
         )
-        return task, start(task, make_method(self.method, {}, self.noise_rate), network)
+        ours = isinstance(network, str) and not network.startswith("timm:") and self.optimizer is None
+        stepper = find_stepper(device, self.graph, compile=None, ours=ours)
+        return task, start(task, make_method(self.method, {}, self.noise_rate), network, stepper)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [N, C], columns as in `classes_`."""

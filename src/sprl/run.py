@@ -26,7 +26,7 @@ from sprl.functional import masked_mean
 from sprl.labels import label_issues
 from sprl.noise import corrupt
 from sprl.state import State, Task, restore, snapshot
-from sprl.stepping import WARM, Captured, Eager, Stepper, tuned, worth_compiling
+from sprl.stepping import WARM, find_stepper, tuned
 from sprl.training import train_pausing
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ class Run:
         x_test = self.x_test
         right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device).double()
         began = time.perf_counter() - self.seconds
-        before = self.seconds
         for epoch in train_pausing(self.task, self.state, pause):
             self.seconds = time.perf_counter() - began
             if epoch is None:
@@ -72,9 +71,6 @@ class Run:
                 row["test_accuracy"] = 100 * float(hit.mean())
             self.rows = [*self.rows[: epoch.t - 1], row]
             self.seconds = time.perf_counter() - began
-            if epoch.t > 1:  # the first one warms up
-                self.consider_compiling(self.seconds - before)
-            before = self.seconds
             yield row
 
     def seconds_expected(self) -> float:
@@ -95,13 +91,6 @@ class Run:
                 seconds = time.perf_counter() - began
         restore(state, saved)
         return 1.1 * seconds * task.epochs * len(batch_sizes(len(task.y), task.batch_size))  # a little for the test rows
-
-    def consider_compiling(self, seconds: float) -> None:
-        """After an epoch of so many seconds: compile from here on if what that saves is worth it."""
-        stepper = self.state.stepper
-        left = seconds * (self.task.epochs - self.state.t)
-        if self.config.compile is None and isinstance(stepper, Captured) and not stepper.compiled and worth_compiling(left):
-            self.state.stepper = Captured(compiled=True)
 
     def labels(self) -> pd.DataFrame:
         """labels.csv: a row for every training row."""
@@ -180,7 +169,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         batch_size=batch_size,
         lr=lr,
     )
-    stepper = find_stepper(config, device, ours=not timm_name or config.frozen)
+    stepper = find_stepper(device, config.graph, config.compile, ours=not timm_name or config.frozen)
     task = Task(
         x=place(data.x, device, config.stream),
         y=torch.from_numpy(data.y).to(device),
@@ -213,19 +202,6 @@ def check_network(config: Config) -> str:
     if config.size is not None and not 8 <= config.size <= 2048:
         raise InputError(f"--size {config.size} is out of range: give 8 to 2048 pixels")
     return name
-
-
-def find_stepper(config: Config, device: torch.device, ours: bool) -> Stepper:
-    """Captured graphs on a GPU for our own networks, others' only if asked: who knows what a module does beside its arithmetic."""
-    if device.type != "cuda":
-        for option, asked in (("--graph", config.graph), ("--compile", config.compile)):
-            if asked:
-                raise InputError(f"{option} is for GPUs; this run is on {device}")
-        return Eager()
-    if config.compile and config.graph is False:
-        raise InputError("--compile goes with captured graphs: leave out --no-graph")
-    asked = ours or bool(config.compile) if config.graph is None else config.graph
-    return Captured(compiled=bool(config.compile)) if asked else Eager()
 
 
 def find_resize(config: Config, timm_name: str) -> Resize | None:

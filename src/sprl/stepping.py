@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sprl.core import Batch, Memory, Method, Step
-from sprl.errors import SprlWarning
+from sprl.errors import InputError, SprlWarning
 from sprl.labels import record
 from sprl.state import Precision, State, Task, restore, snapshot
 
@@ -114,8 +114,9 @@ class Captured:
     If capture or compilation fails, the state is restored and the run goes on without, with a warning.
     """
 
-    def __init__(self, compiled: bool = False) -> None:
+    def __init__(self, compiled: bool = False, free: bool = False) -> None:
         self.compiled = compiled
+        self.free = free  # to be compiled later if that proves worth it
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.seen = Counter[int]()
         self.stream = torch.cuda.Stream()
@@ -191,13 +192,29 @@ class Captured:
         return compiled_forward() if self.compiled and size == task.batch_size else forward
 
 
+def find_stepper(device: torch.device, graph: bool | None, compile: bool | None, ours: bool) -> Stepper:
+    """Captured graphs on a GPU for our own networks, others' only if asked: who knows what a module does beside its arithmetic."""
+    if device.type != "cuda":
+        for option, asked in (("--graph", graph), ("--compile", compile)):
+            if asked:
+                raise InputError(f"{option} is for GPUs; this run is on {device}")
+        return Eager()
+    if compile and graph is False:
+        raise InputError("--compile goes with captured graphs: leave out --no-graph")
+    if not (ours or compile if graph is None else graph):
+        return Eager()
+    return Captured(compiled=bool(compile), free=compile is None)
+
+
 # Measured on an H200 (docs/speed.md): the share of a captured step that compilation saves, and what it costs at first, in seconds.
 SAVING, COMPILATION = 0.2, 17.0
 
 
-def worth_compiling(seconds_left: float) -> bool:
-    """Whether the saving expected is more than twice the cost."""
-    return SAVING * seconds_left > 2 * COMPILATION
+def consider_compiling(state: State, seconds_left: float) -> None:
+    """Compile from here on if what that saves in the time that is left is more than twice what it costs."""
+    stepper = state.stepper
+    if isinstance(stepper, Captured) and stepper.free and SAVING * seconds_left > 2 * COMPILATION:
+        state.stepper = Captured(compiled=True)
 
 
 def rates(group: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """The training loop as a generator: `for epoch in train(task, state): ...`; the caller prints, draws, saves, stops."""
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from sprl.errors import SprlWarning
 from sprl.functional import shares, smallest
 from sprl.seeds import stream_seed
 from sprl.state import State, Task, restore, snapshot
+from sprl.stepping import consider_compiling
 
 
 def train(task: Task, state: State) -> Iterator[Epoch]:
@@ -26,6 +28,16 @@ def train(task: Task, state: State) -> Iterator[Epoch]:
 
 def train_pausing(task: Task, state: State, pause: Callable[[], bool]) -> Iterator[Epoch | None]:
     """The same; and wherever `pause` says so, between two batches, a None. At every yield `state` is all that is needed to go on."""
+    began, first = time.perf_counter(), True
+    for epoch in train_in_turn(task, state, pause):
+        if epoch is not None:
+            if not first:  # that one warms up
+                consider_compiling(state, (time.perf_counter() - began) * (task.epochs - state.t))
+            began, first = time.perf_counter(), False
+        yield epoch
+
+
+def train_in_turn(task: Task, state: State, pause: Callable[[], bool]) -> Iterator[Epoch | None]:
     if getattr(state.method, "T1", None) == "auto":
         yield from find_T1(task, state, pause)
     while state.t < task.epochs:

@@ -1,0 +1,211 @@
+"""On a GPU: captured steps equal eager ones, failures are survived, runs side by side are those alone. Skipped where there is none."""
+
+import copy
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import clusters
+from torch import nn
+
+from sprl import stepping, tables
+from sprl.config import Config
+from sprl.data.rows import Streamed
+from sprl.engine import run_epoch, start
+from sprl.errors import SprlWarning
+from sprl.methods import SPRL, Standard
+from sprl.noise import corrupt
+from sprl.run import prepare
+from sprl.state import Task, restore, snapshot
+from sprl.stepping import Captured, Eager
+from sprl.together import together
+from sprl.training import train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+METHOD = SPRL(T1=2, gamma_d=5.0)
+
+
+def network(shape, num_classes):
+    """Convolutions, running statistics and dropout."""
+    layers = [nn.Conv2d(shape[0], 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.3), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(16 * shape[1] * shape[2], num_classes))
+
+
+@pytest.fixture
+def pictures():
+    """Small noisy pictures, half a batch left over, eight epochs: beta1 changes within."""
+    x, clean = clusters(660, features=48)
+    pixels = torch.from_numpy(x).mul(20).add(128).clamp(0, 255).to(torch.uint8).view(-1, 3, 4, 4)
+    y = torch.from_numpy(corrupt(clean, "symmetric:0.3", 4, seed=0))
+    return Task(pixels.cuda(), y.cuda(), num_classes=4, epochs=8, batch_size=64, augment=jitter, channels_last=True)
+
+
+def jitter(x):
+    return x + 0.05 * torch.rand(len(x), 1, 1, 1, device=x.device)
+
+
+@pytest.fixture(autouse=True)
+def deterministic():
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = before
+
+
+def trained(task, stepper, method=METHOD, net=network):
+    state = start(task, method, net, stepper)
+    losses = [epoch.loss for epoch in train(task, state)]
+    return losses, state
+
+
+def assert_same(ours, theirs):
+    (losses, state), (other_losses, other) = ours, theirs
+    assert losses == other_losses
+    for name, tensor in state.networks.state_dict().items():  # running statistics are among them
+        assert torch.equal(tensor, other.networks.state_dict()[name]), name
+    assert all(torch.equal(tensor.cpu(), other.memory[name].cpu()) for name, tensor in state.memory.items() if not tensor.isnan().any())
+    assert all(torch.equal(a, b) for a, b in zip(state.draws.state(), other.draws.state(), strict=True))
+
+
+@pytest.mark.parametrize("method", [METHOD, Standard(), SPRL(T1=2, predictions="evaluated")])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_captured_equals_eager_bit_for_bit(pictures, method, precision):
+    task = replace(pictures, precision=precision)
+    captured = Captured()
+    ours = trained(task, captured, method)
+    assert len(captured.graphs) >= 3  # two sizes, two values of beta1
+    assert_same(ours, trained(task, Eager(), method))
+
+
+def test_the_search_for_t1_goes_back_with_captured_steps_too(pictures):
+    task = replace(pictures, epochs=24)
+    ours, theirs = trained(task, Captured(), SPRL()), trained(task, Eager(), SPRL())
+    assert ours[1].method == theirs[1].method
+    assert_same(ours, theirs)
+
+
+def test_streamed_rows_go_through_the_same_graph(pictures):
+    streamed = replace(pictures, x=Streamed(pictures.x.cpu(), pictures.device))
+    assert_same(trained(streamed, Captured()), trained(pictures, Eager()))
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_a_captured_step_never_waits_for_the_device(pictures):
+    state = start(pictures, METHOD, network, Captured())
+    for _ in range(3):
+        run_epoch(pictures, state)
+    state.progress.begin(torch.arange(64, device="cuda"))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        state.stepper(pictures, state, torch.arange(64, device="cuda"), None)
+        Eager()(pictures, state, torch.arange(64, device="cuda"), None)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+class Peeks(nn.Module):
+    """A module that asks the device for a number, which no graph can hold."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x) * (1.0 if x.mean().item() > -1 else 2.0)
+
+
+def test_what_cannot_be_captured_runs_without_and_loses_nothing(pictures):
+    def peeking(shape, num_classes):
+        return Peeks(network(shape, num_classes))
+
+    with pytest.warns(SprlWarning, match="cannot be captured as a CUDA graph, so it runs without") as said:
+        ours = trained(pictures, Captured(), net=peeking)
+    assert len(said) == 1
+    assert ours[1].stepper.name == "eager"
+    assert_same(ours, trained(pictures, Eager(), net=peeking))
+    assert_same(trained(pictures, Captured()), trained(pictures, Eager()))  # and others can still be captured
+
+
+def test_without_a_compiler_the_step_is_captured_as_it_is(pictures, monkeypatch):
+    def broken():
+        def forward(networks, *rest):
+            for buffer in networks.buffers():
+                buffer.add_(1)  # half done
+            torch.rand(3, device="cuda")
+            raise RuntimeError("no Triton here")
+
+        return forward
+
+    monkeypatch.setattr(stepping, "compiled_forward", broken)
+    with pytest.warns(SprlWarning, match=r"no compilation here.*no Triton here"):
+        ours = trained(pictures, Captured(compiled=True))
+    assert ours[1].stepper.name == "captured"
+    assert_same(ours, trained(pictures, Eager()))
+
+
+def test_compiled_is_close_to_eager(pictures):
+    task = replace(pictures, augment=lambda x: x)  # other random numbers in compiled code
+
+    def plain(shape, num_classes):
+        return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(256, num_classes))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the compiler's own modules
+        losses, state = trained(task, Captured(compiled=True), net=plain)
+    assert state.stepper.name == "compiled"
+    assert losses == pytest.approx(trained(task, Eager(), net=plain)[0], rel=0.02)
+
+
+def test_going_back_repeats_the_epochs_also_in_the_middle_of_one(pictures):
+    state = start(pictures, METHOD, network, Captured())
+    for _ in range(3):
+        run_epoch(pictures, state)
+    calls = iter([False, False, True])
+    assert run_epoch(pictures, state, pause=lambda: next(calls)) is None
+    saved = snapshot(state)
+    saved = copy.deepcopy({**saved, "networks": {k: v.cpu() for k, v in saved["networks"].items()}})  # as from a file
+    first = [epoch.loss for epoch in train(pictures, state)], state
+    other = start(pictures, METHOD, network, Captured())
+    restore(other, saved)
+    assert_same(first, ([epoch.loss for epoch in train(pictures, other)], other))
+
+
+def test_a_table_too_large_for_the_gpu_lives_in_the_hosts_memory(pictures, monkeypatch):
+    expected = trained(pictures, Captured(), SPRL())
+    real = tables.free_memory
+    monkeypatch.setattr(tables, "free_memory", lambda device: 1000 if device.type == "cuda" else real(device))
+    found = trained(pictures, Captured(), SPRL())
+    assert found[1].host["previous"].is_pinned()
+    assert found[1].memory["previous"].device.type == "cuda"
+    torch.cuda.synchronize()
+    assert torch.equal(found[1].host["previous"], found[1].memory["previous"].cpu())
+    assert_same(found, expected)
+
+
+def test_runs_together_are_the_runs_alone():
+    configs = [Config(corrupt="symmetric:0.5", epochs=12, seed=seed, method=m) for seed in (0, 1) for m in ("sprl", "standard")]
+    alone = [list(prepare(config)) for config in configs]
+    runs = [prepare(config) for config in configs]
+    for _ in together(runs):
+        pass
+    assert [run.rows for run in runs] == [rows[-12:] if len(rows) == 12 else counted(rows) for rows in alone]
+
+
+def counted(rows):
+    """Only the last row of each epoch's number counts."""
+    kept = []
+    for row in rows:
+        kept = [*kept[: row["epoch"] - 1], row]
+    return kept
+
+
+def test_a_run_on_the_gpu_learns_and_is_captured_by_default():
+    run = prepare(Config(corrupt="symmetric:0.5", epochs=30))
+    assert run.seconds_expected() > 0
+    rows = list(run)
+    assert run.state.stepper.name == "captured"
+    assert run.task.precision == "bf16"
+    assert rows[-1]["test_accuracy"] > 85
+    again = prepare(Config(corrupt="symmetric:0.5", epochs=30))  # without the estimate before it
+    assert list(again) == rows

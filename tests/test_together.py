@@ -1,0 +1,17 @@
+"""Runs that take turns are the runs alone."""
+
+from sprl.config import Config
+from sprl.run import prepare
+from sprl.together import together
+
+
+def test_runs_that_take_turns_are_the_runs_alone():
+    configs = [Config(corrupt="symmetric:0.5", epochs=12, seed=seed, method=m) for seed, m in ((0, "sprl"), (1, "sprl"), (1, "standard"))]
+    alone = [prepare(config) for config in configs]
+    for run in alone:
+        list(run)
+    runs = [prepare(config) for config in configs]
+    order = [(runs.index(run), row["epoch"]) for run, row in together(runs) if row is not None]
+    assert [run.rows for run in runs] == [run.rows for run in alone]
+    first, last = order.index((1, 1)), order.index((0, 12))
+    assert first < last  # in turns, not one after the other
