@@ -61,7 +61,7 @@ def ours(run: Run, epochs: int, warm: int = 5) -> float:
         ends.append(time.perf_counter())
         if row["epoch"] == epochs:
             break
-    return median(np.diff(ends)[warm - 1 :])
+    return float(median(np.diff(ends)[warm - 1 :]))
 
 
 def ours_together(data: Data, network: str, count: int, epochs: int, warm: int = 5) -> float:
@@ -142,8 +142,9 @@ if __name__ == "__main__":
     parser.add_argument("--networks", default="resnet18,convnet")
     parser.add_argument("--together", type=int, default=4)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--no-theirs", action="store_true")
+    parser.add_argument("--captured", action="store_true", help="also without compilation")
     parser.add_argument("--out", type=Path, default=Path("results/epoch.json"))
     args = parser.parse_args()
     data, name = pictures(args.data_dir)
@@ -153,15 +154,14 @@ if __name__ == "__main__":
             run = make(data, method, network, compile=network in COMPILED or None)
             record: Record = {"data": name, "network": network, "method": method, "seed": 0, "ours": ours(run, args.epochs)}
             record |= {"step": run.state.stepper.name, "precision": run.task.precision}
-            if method == "sprl" and network in COMPILED:
-                uncompiled = make(data, method, network, compile=False)
-                record["ours_captured_only"] = ours(uncompiled, args.epochs)
+            if args.captured and network in COMPILED:
+                record["ours_captured_only"] = ours(make(data, method, network, compile=False), args.epochs)
             if not args.no_theirs:
                 record["theirs"] = theirs(data, run.data.y, method, network, args.workers)
                 record["ratio"] = record["theirs"] / record["ours"]
             records.append(record)
             print(record, flush=True)
-        if args.together > 1:
+        if args.together > 1 and network == args.networks.split(",")[0]:
             one = next(r["ours"] for r in records if r["network"] == network and r["method"] == "sprl")
             each = ours_together(data, network, args.together, args.epochs)
             records.append({"network": network, "together": args.together, "each": each, "gain": one / each})

@@ -23,7 +23,7 @@ from sprl.noise import corrupt
 from sprl.run import prepare
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
-FILES = {"config.json", "metrics.jsonl", "summary.json", "model.safetensors", "labels.csv", "curves.png"}
+FILES = {"config.json", "metrics.jsonl", "summary.json", "model.safetensors", "labels.csv", "curves.png", "checkpoint.pt", ".lock"}
 
 
 def run(*words, cwd):

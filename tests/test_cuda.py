@@ -9,7 +9,7 @@ import torch
 from conftest import clusters
 from torch import nn
 
-from sprl import stepping, tables
+from sprl import checkpoint, stepping, tables
 from sprl.config import Config
 from sprl.data.rows import Streamed
 from sprl.engine import run_epoch, start
@@ -144,17 +144,18 @@ def test_without_a_compiler_the_step_is_captured_as_it_is(pictures, monkeypatch)
     assert_same(ours, trained(pictures, Eager()))
 
 
-def test_compiled_is_close_to_eager(pictures):
-    task = replace(pictures, augment=lambda x: x)  # other random numbers in compiled code
+def plain(shape, num_classes):
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(256, num_classes))
 
-    def plain(shape, num_classes):
-        return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(256, num_classes))
 
+@pytest.mark.parametrize(("net", "precision"), [(plain, "fp32"), ("cnn", "bf16")])
+def test_compiled_is_close_to_eager(pictures, net, precision):
+    task = replace(pictures, augment=lambda x: x, precision=precision)  # other random numbers in compiled code
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the compiler's own modules
-        losses, state = trained(task, Captured(compiled=True), net=plain)
+        warnings.simplefilter("ignore")  # of the compiler's own modules
+        losses, state = trained(task, Captured(compiled=True), net=net)
     assert state.stepper.name == "compiled"
-    assert losses == pytest.approx(trained(task, Eager(), net=plain)[0], rel=0.02)
+    assert losses == pytest.approx(trained(task, Eager(), net=net)[0], rel=0.02 if precision == "fp32" else 0.1)
 
 
 def test_going_back_repeats_the_epochs_also_in_the_middle_of_one(pictures):
@@ -198,6 +199,29 @@ def counted(rows):
     for row in rows:
         kept = [*kept[: row["epoch"] - 1], row]
     return kept
+
+
+@pytest.mark.parametrize("batches", [30, 100, 400])
+def test_a_run_goes_on_from_its_checkpoint(tmp_path, batches):
+    config = Config(corrupt="symmetric:0.5", epochs=20)  # the search for T1 takes up to 5 epochs of 38 batches, then 42 each
+    whole, broken, resumed = (prepare(config) for _ in range(3))
+    list(whole)
+    steps = 0
+
+    def pause():
+        nonlocal steps
+        steps += 1
+        return steps == batches
+
+    for row in broken.train(pause):
+        if row is None:
+            break
+    checkpoint.save(tmp_path, broken)
+    assert checkpoint.load(tmp_path, resumed)
+    assert resumed.state.progress.done > 0
+    list(resumed)
+    assert resumed.rows == whole.rows
+    assert all(torch.equal(a, b) for a, b in zip(resumed.state.networks.parameters(), whole.state.networks.parameters(), strict=True))
 
 
 def test_a_run_on_the_gpu_learns_and_is_captured_by_default():

@@ -108,6 +108,29 @@ def test_an_unknown_stem_is_named():
 @pytest.mark.parametrize(
     ("network", "message"),
     [
+        ("mlp:width=1000000000", "width is 1,000,000,000 but must be from 1 to 65,536"),
+        ("mlp:width=0", "width is 0 but"),
+        ("mlp:depth=1000000000", "depth is 1,000,000,000 but must be from 0 to 1,000"),
+        ("mlp:depth=-1", "depth is -1 but"),
+        ("cnn:width=1000000", "width is 1,000,000 but must be from 1 to 1,024"),
+        ("cnn:width=0", "width is 0 but"),
+        ("convnet:dropout=1.5", "dropout is 1.5 but must be from 0 to 0.99"),
+        ("convnet:dropout=-0.1", "dropout is -0.1 but"),
+    ],
+)
+def test_fields_have_bounds(network, message):
+    with pytest.raises(InputError, match=message):
+        build(network, PICTURE, 10)
+
+
+def test_an_mlp_of_no_hidden_layer_is_linear():
+    (network,) = build("mlp:depth=0", (4,), 3)
+    assert [tuple(p.shape) for p in network.parameters()] == [(3, 4), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
         (nn.Linear(5, 3), r"the network does not take rows of shape \(4,\)"),
         (nn.Linear(4, 2), r"the network returned \(2, 2\) for two rows but must return one logit a class: \(2, 3\)"),
         (nn.LSTM(4, 3), r"the network returned tuple for two rows"),

@@ -1,11 +1,8 @@
 """The command line: a thin shell over run, files and tune. Heavy imports stand where they are used, so that --help answers at once."""
 
 import os
-import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +87,7 @@ Compile = Annotated[
 
 @app.command()
 def train(
+    context: typer.Context,
     data: Data = None,
     labels: Labels = None,
     method: MethodName = "sprl",
@@ -117,16 +115,19 @@ def train(
     compile: Compile = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder of the run. Default: runs/<data>-<n>, a fresh number.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
+    together: Annotated[
+        int, typer.Option(metavar="R", min=1, help="Train R runs side by side on one GPU, with seeds S, S + 1, ..., in RUN/seed-S, ...")
+    ] = 1,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed; all else comes from its folder.")
+    ] = None,
 ) -> None:
     """Train on labels that may be wrong; write the model, and a list of the labels that look wrong.
 
     No DATA: a demonstration on scikit-learn's digits, half of whose labels are made wrong. DATA named: labels as they are.
     """
-    from sprl import show
+    from sprl import session
     from sprl.config import Config, parse_assignments
-    from sprl.files import check_folder, make_folder, write_config, write_metrics, write_results
-    from sprl.labels import warn_of_doubts
-    from sprl.run import prepare
 
     demonstration = data is None and labels is None and corrupt is None
     config = Config(
@@ -154,32 +155,16 @@ def train(
         graph=graph,
         compile=compile,
     )
-    check_folder(out, overwrite)
-    with show.reading() as (say, progress):
-        run = prepare(config, say=say, progress=progress)
-    show.plan(run, demonstration)
-    path = make_folder(out, run.data.name, overwrite)
-    write_config(path, run)
-    interrupted = False
-    try:
-        with show.progress(run) as update:
-            for row in run:
-                write_metrics(path, run.rows)
-                update(row)
-    except (KeyboardInterrupt, InputError) as error:
-        if not run.rows:
-            with suppress(OSError):  # other files in it stay
-                (path / "config.json").unlink()
-                path.rmdir()
-        if not run.rows or isinstance(error, InputError):
-            raise
-        interrupted = True
-    with undisturbed():
-        issues, summary = write_results(path, run)
-    warn_of_doubts(issues, run.state.memory)
-    show.results(run, issues, summary, path)
-    if interrupted:
-        raise typer.Exit(130)
+    if resume is None and together > 1:
+        from sprl.seeds_together import begin_together
+
+        raise typer.Exit(begin_together(config, together, out, overwrite, demonstration))
+    if resume is None:
+        raise typer.Exit(session.begin(config, out, overwrite, demonstration))
+    if together > 1:
+        raise InputError("--resume goes on with one run: give it the folder of each, such as RUN/seed-0")
+    given = {name for name in context.params if getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"}
+    raise typer.Exit(session.go_on(resume, config, given, out, overwrite))
 
 
 @app.command()
@@ -295,16 +280,6 @@ def data(
         with show.reading() as (_, progress):
             fetch(chosen, sets.data_folder(data_dir), progress)
     show.checked(chosen, data_dir)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits: files are being written."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def version(value: bool) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -70,6 +69,26 @@ def batch_sizes(n: int, batch_size: int) -> list[int]:
     return [batch_size] * (full - 1) + [batch_size + rest]
 
 
+def batches_of(rows: Tensor, batch_size: int, done: int = 0) -> Iterator[Tensor]:
+    """The batches that are left of an epoch's rows; one at a time, since runs that take turns come back here often."""
+    sizes = batch_sizes(len(rows), batch_size)
+    return (rows[i * batch_size : i * batch_size + sizes[i]] for i in range(done, len(sizes)))
+
+
+def with_values(x: Rows, parts: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Each batch with its rows' values where they are streamed; None where they are on the device, for the step to look up itself."""
+    if not isinstance(x, Streamed):
+        return ((part, None) for part in parts)
+    listed = list(parts)
+    return zip(listed, x.fetch(listed), strict=False)  # read ahead; nothing is read where nothing is left
+
+
+def batches_left(task: Task, state: State) -> int:
+    """Of the epoch under way; 0 where all that is left is to end it."""
+    progress = state.progress
+    return 0 if progress.rows is None else len(batch_sizes(len(progress.rows), task.batch_size)) - progress.done
+
+
 def never() -> bool:
     return False
 
@@ -80,11 +99,10 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None, pause: Calla
     if progress.rows is None:
         begin_epoch(task, state, rows)
     assert progress.rows is not None
-    parts = progress.rows.split(batch_sizes(len(progress.rows), task.batch_size))
-    left = parts[progress.done :]
+    left = batches_of(progress.rows, task.batch_size, progress.done)
     state.networks.train()
     with state.draws.lent(), tuned(task.device):
-        for index, raw in zip(left, fetch(task.x, left) if isinstance(task.x, Streamed) else repeat(None), strict=False):
+        for index, raw in with_values(task.x, left):
             state.stepper(task, state, index, raw)
             progress.done += 1
             if pause():

@@ -1,10 +1,16 @@
-"""The folder of a run, and what is in it."""
+"""The folder of a run, and what is in it. Every file is written aside and moved into place: whoever looks sees it whole, or its elder."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
 
 from sprl.errors import InputError
 
@@ -13,7 +19,7 @@ if TYPE_CHECKING:
 
     from sprl.run import Row, Run
 
-CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, CURVES = FILES = (
+CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, CURVES, CHECKPOINT, PREVIOUS = FILES = (
     "config.json",
     "metrics.jsonl",
     "summary.json",
@@ -21,46 +27,138 @@ CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, CURVES = FILES = (
     "backbone.safetensors",
     "labels.csv",
     "curves.png",
+    "checkpoint.pt",
+    "checkpoint-previous.pt",
 )
+LOCK = ".lock"
+PART = ".part-"  # and the name of the file that it is to become; first, so that the suffix stays
+NEW = ".new"  # a folder: the beginning of a run that is about to replace the one that is here
 
 
 def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
-    """A folder for a new run: `out`, or runs/<data>-<n> with a fresh number. An older run in it goes only with `overwrite`."""
-    if out is None:
-        number = 1
-        while True:
-            path = Path("runs") / f"{data}-{number}"
-            try:
-                path.mkdir(parents=True)
-                return path
-            except FileExistsError:
-                number += 1
-            except OSError as error:
-                raise InputError(f"cannot write to {path}: {error.strerror}") from error
-    path = Path(out)
+    """A folder for a new run: `out`, or runs/<data>-<n> with a fresh number. What is in it stays as it is."""
     check_folder(out, overwrite)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        for name in FILES:
-            (path / name).unlink(missing_ok=True)
-        (path / CONFIG).write_text("{}\n")  # shows that the folder can be written to before time is spent on training
-    except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}") from error
-    return path
+    path, number = Path(out or f"runs/{data}-1"), 1
+    while True:
+        try:
+            path.mkdir(parents=True, exist_ok=out is not None)
+            return path
+        except FileExistsError as error:
+            if out is not None:
+                raise cannot_write(path, error) from error
+            number += 1
+            path = Path("runs") / f"{data}-{number}"
+        except OSError as error:
+            raise cannot_write(path, error) from error
 
 
 def check_folder(out: str | None, overwrite: bool) -> None:
     """Refuse a folder that holds something else, or a run that is to stay."""
     path = Path(out) if out is not None else None
     try:
-        if path is None or not path.exists() or not any(path.iterdir()):
+        if path is None or not path.exists() or all(is_left_over(entry.name) for entry in path.iterdir()):
             return
     except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}") from error
+        raise cannot_write(path, error) from error
     if not (path / CONFIG).is_file():
         raise InputError(f"{path} holds other files and no run: choose another --out")
     if not overwrite:
-        raise InputError(f"{path} holds a run already: choose another --out, or --overwrite it")
+        raise InputError(f"{path} holds a run already: choose another --out, --overwrite it, or go on with --resume")
+
+
+def is_left_over(name: str) -> bool:
+    """What a process that was killed may leave in a folder that is empty otherwise."""
+    return name == LOCK or name.startswith(PART)
+
+
+def cannot_write(path: Path | None, error: OSError) -> InputError:
+    return InputError(f"cannot write to {path}: {error.strerror or error}")
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """The folder is this process's alone, can be written to, and is rid of what a killed one left. The lock goes with the process."""
+    lock = FileLock(path / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(f"another process is training in {path}: let it end, or stop it first") from None
+    except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
+        raise cannot_write(path, error if isinstance(error, OSError) else OSError(str(error))) from error
+    try:
+        try:
+            tidy(path)
+            (path / f"{PART}{CONFIG}").touch()  # better now than after an epoch
+            (path / f"{PART}{CONFIG}").unlink()
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        yield
+    finally:
+        lock.release()
+
+
+def tidy(path: Path) -> None:
+    """Put right what a process that was killed left half done."""
+    for name in FILES:
+        (path / f"{PART}{name}").unlink(missing_ok=True)
+    if (path / NEW / CHECKPOINT).is_file():
+        adopt(path)
+    elif (path / NEW).is_dir():
+        shutil.rmtree(path / NEW)
+
+
+def adopt(path: Path) -> None:
+    """Let the run in NEW, once it has a checkpoint, take the place of the one in `path`. Broken off anywhere, it can be done again."""
+    for name in FILES:
+        if name not in (CONFIG, CHECKPOINT):
+            (path / name).unlink(missing_ok=True)
+    for name in (CONFIG, CHECKPOINT):  # the checkpoint last: while it is in NEW, this is still to be done
+        if (path / NEW / name).is_file():
+            os.replace(path / NEW / name, path / name)
+    shutil.rmtree(path / NEW)
+
+
+def discard(path: Path) -> None:
+    """Remove the folder of a run that came to nothing; other files in it stay."""
+    with suppress(OSError):
+        for name in (CONFIG, LOCK):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
+
+
+@contextmanager
+def aside(path: Path, previous: Path | None = None, durable: bool = True) -> Iterator[Path]:
+    """Yields where to write what is to stand at `path`; it is moved there once it is whole and, if durable, on the disk.
+
+    `previous` is where to keep what stood at `path` before.
+    """
+    part = path.with_name(f"{PART}{path.name}")
+    try:
+        yield part
+        if durable:
+            flush(part)
+        if previous is not None and path.exists():
+            os.replace(path, previous)
+        os.replace(part, path)
+        if durable:
+            flush(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError):  # a full disk, a folder taken away
+            raise cannot_write(path, error) from error
+        raise
+
+
+def flush(path: Path) -> None:
+    """A file, or the names in a folder, onto the disk. Not every system can do the latter."""
+    folder = path.is_dir()
+    with suppress(OSError) if folder else nullcontext():
+        handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_config(path: Path, run: Run) -> None:
@@ -72,30 +170,45 @@ def write_config(path: Path, run: Run) -> None:
         "resize": None if data.resize is None else data.resize._asdict(),
         "columns": None if data.columns is None else data.columns.to_json(),
     }
-    write_json(path / CONFIG, {**run.config.to_json(), "model": model})
+    # relative paths count from where the run was started
+    write_json(path / CONFIG, {**run.config.to_json(), "model": model, "started_in": os.getcwd()})
 
 
 def write_metrics(path: Path, rows: list[Row]) -> None:
-    (path / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    """Not durable: the rows are in the checkpoints too."""
+    with aside(path / METRICS, durable=False) as part:
+        part.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
-    """Summary, model, labels and curves of a run that has ended. Returns labels and summary."""
-    from safetensors.torch import save_file
+    """Model, labels, curves and summary of a run that has ended; the summary last, so it marks the end. Returns labels and summary."""
+    from safetensors.torch import save
 
     from sprl.curves import draw
 
     labels = run.labels()
     summary = run.summary(labels)
     write_metrics(path, run.rows)
-    labels.to_csv(path / LABELS, index=False)
+    with aside(path / LABELS) as part:
+        labels.to_csv(part, index=False)
     for module, name in ((run.state.networks, MODEL), (run.backbone, BACKBONE)):
         if module is not None:
-            save_file({k: v.contiguous().cpu() for k, v in module.state_dict().items()}, path / name)
+            with aside(path / name) as part:
+                part.write_bytes(save({k: v.contiguous().cpu() for k, v in module.state_dict().items()}))
+    with aside(path / CURVES) as part:
+        draw(run, part)
     write_json(path / SUMMARY, summary)
-    draw(run, path / CURVES)
     return labels, summary
 
 
+def has_ended(path: Path) -> bool:
+    """Whether the run in the folder was trained to its last epoch, and all its results are there."""
+    try:
+        return json.loads((path / SUMMARY).read_text())["interrupted"] is False
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n")
+    with aside(path) as part:
+        part.write_text(json.dumps(value, indent=2) + "\n")

@@ -1,27 +1,43 @@
-"""A trained model, read back from the folder of its run. Whatever the folder holds, nothing in it is run."""
+"""A trained model, read back from the folder of its run.
+
+The folder may be a stranger's: nothing in it is run, and no memory is taken but for weights that its files really hold.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import math
+import os
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from sprl.config import Config
 from sprl.data import PLAIN, Array, How, Preprocess, channels_first
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows, Streamed
+from sprl.data.rows import FileRows, Streamed, free_memory
 from sprl.engine import predict
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, pick, printable
+from sprl.fields import parts
 from sprl.files import BACKBONE, CONFIG, MODEL
 from sprl.methods import METHODS
-from sprl.networks import build
-from sprl.photos import HEAD, embed, network
+from sprl.networks import factory
+from sprl.photos import HEAD, embed, first_line, network
+
+Module = TypeVar("Module", bound=nn.Module)
+
+# A config of 16 MB describes 70,000 columns of a table. In memory its values are what counts: an empty pair of brackets takes 60 bytes.
+CONFIG_BYTES, CONFIG_VALUES = 2**24, 2**20
+HEADER_BYTES = 2**22  # of a file of weights: 40,000 tensors; read, it takes up to twenty times that
+LARGEST = 4096  # pixels of a side that picture files are scaled to before the centre is cut out
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class Model:
 
     def predict(self, x: Array) -> Array:
         """Class names [N]."""
-        return np.array(self.classes)[self.predict_proba(x).argmax(1)]
+        return np.array(self.classes, dtype=object)[self.predict_proba(x).argmax(1)]
 
     def predict_file(self, path: str | Path, how: How = PLAIN) -> tuple[Sequence[str], Array]:
         """Names and probabilities [N, C] of the rows of a file (.npz, .npy, .csv, .parquet, a picture) or a folder of pictures."""
@@ -65,38 +81,130 @@ class Model:
 
 def load(path: str | Path) -> Model:
     """The model of a finished run, read without running any code from the folder."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = Path(path)
-    config, model = read_config(path)
+    config, model = read_config(path / CONFIG)
     backbone = None
-    try:
+    with blaming(path, f"{CONFIG} and {MODEL} do not fit together"):
+        classes = names(model["classes"])
         preprocess = Preprocess.from_json(model["preprocess"])
-        classes = tuple(str(c) for c in list(model["classes"]))
         resize = Resize.from_json(model["resize"]) if model.get("resize") else None
         columns = Columns.from_json(model["columns"]) if model.get("columns") else None
+        check_input(preprocess, resize, columns, config.frozen)
         count = METHODS[pick("method", config.method, METHODS)].networks
-        networks = build(HEAD if config.frozen else config.network, preprocess.shape, len(classes), count)
-        networks.load_state_dict(load_file(path / MODEL))
-        if config.frozen:
-            backbone = network((3, 1, 1), 0, config.network.removeprefix("timm:"))
-            backbone.load_state_dict(load_file(path / BACKBONE))
-    except FileNotFoundError as error:
-        raise InputError(f"{path} holds no {Path(error.filename or MODEL).name}: has the run ended?") from None
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, SafetensorError) as error:
-        raise InputError(f"{path}: {CONFIG} and {MODEL} do not fit together: {str(error).splitlines()[-1].strip()}") from error
+        make = factory(HEAD if config.frozen else config.network)
+        networks = filled(lambda: nn.ModuleList(make(preprocess.shape, len(classes)) for _ in range(count)), path / MODEL)
+    if config.frozen:
+        with blaming(path, f"{CONFIG} and {BACKBONE} do not fit together"):
+            backbone = filled(lambda: network((3, 1, 1), 0, config.network.removeprefix("timm:")), path / BACKBONE)
     networks.eval()
-    return Model(networks[0] if len(networks) == 1 else networks, classes, preprocess, resize, columns, backbone)
+    return Model(networks[0] if count == 1 else networks, classes, preprocess, resize, columns, backbone)
 
 
-def read_config(path: Path) -> tuple[Config, dict[str, Any]]:
-    """The config of a run, and its part on the model."""
+@contextmanager
+def blaming(path: Path, what: str) -> Iterator[None]:
+    """Whatever goes wrong as one line about the path."""
     try:
-        stored = json.loads((path / CONFIG).read_text())
-        known = {f.name for f in fields(Config)}
-        return Config(**{k: v for k, v in stored.items() if k in known}), stored["model"]
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{path} is no run: it holds no {CONFIG}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path / CONFIG} is not a run's config: {error}") from error
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except Exception as error:  # of what a stranger's files can hold there is no end
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else first_line(error)
+        raise InputError(f"{path}: {what}: {reason}; get the whole folder again, or train anew") from error
+
+
+def read_config(file: Path) -> tuple[Config, dict[str, Any]]:
+    """The config of a run, each field of its type, and its part on the model."""
+    if not os.path.isfile(file):
+        raise InputError(f"{file.parent} is no run: it holds no {file.name}")
+    with blaming(file, "this is not a run's config"):
+        content = start_of(file, CONFIG_BYTES + 1)
+        if len(content) > CONFIG_BYTES or sum(map(content.count, (b",", b"[", b"{"))) > CONFIG_VALUES:
+            raise ValueError("it is too large for one")
+        stored = json.loads(content.decode(), object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+        if not isinstance(stored, dict) or not isinstance(stored.get("model"), dict):
+            raise ValueError("it has no part on the model")
+        hints = typing.get_type_hints(Config)
+        wrong = [name for name in hints if name in stored and not is_a(stored[name], hints[name])]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} is of the wrong type, or too long")
+        return Config(**{name: stored[name] for name in hints if name in stored}), stored["model"]
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, where each key stands once."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return dict(pairs)
+
+
+def finite(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text[:20]} is no number here")
+    return float(text)
+
+
+def is_a(value: Any, hint: Any) -> bool:
+    """Whether the value is of a field's type; a text also no longer than the longest path."""
+    types = tuple(typing.get_origin(option) or option for option in parts(hint)[0])
+    return isinstance(value, (*types, int) if float in types else types) and not (isinstance(value, str) and len(value) > 4096)
+
+
+def names(stored: Any) -> tuple[str, ...]:
+    """Of the classes."""
+    if not isinstance(stored, list) or not all(isinstance(name, str) for name in stored):
+        raise ValueError("the classes are no list of names")
+    "".join(stored).encode()  # half a character could not be printed later
+    return tuple(stored)
+
+
+def check_input(preprocess: Preprocess, resize: Resize | None, columns: Columns | None, frozen: bool) -> None:
+    """ValueError where what is made of a user's rows is not what the network takes. A frozen one takes pictures of any size."""
+    shape = preprocess.shape
+    if not all(map(math.isfinite, preprocess.mean or ())):
+        raise ValueError("the mean is not finite")
+    if columns is not None and (len(columns.names),) != shape:
+        raise ValueError(f"the columns give {len(columns.names)} features, but rows have the shape {shape}")
+    if resize is not None and not frozen and shape not in ((1, resize.height, resize.width), (3, resize.height, resize.width)):
+        raise ValueError(f"pictures become {resize.height} x {resize.width} pixels, but rows have the shape {shape}")
+    if resize is not None and max(resize.height, resize.width) > LARGEST * resize.crop:
+        raise ValueError(f"pictures would be scaled to more than {LARGEST} pixels a side")
+
+
+def filled(make: Callable[[], Module], file: Path) -> Module:
+    """What `make` makes, with the weights of the file. On the meta device first, where it takes no memory, to see whether they fit."""
+    given = read_weights(file)
+    with torch.device("meta"):
+        wanted = make().state_dict()
+    for name in (*wanted, *given):
+        there, needed = (kind(tensors[name]) if name in tensors else "nothing" for tensors in (given, wanted))
+        if there != needed:
+            raise ValueError(f"{printable(name)} is {there}, but should be {needed}")
+    weights = [tensor for tensor in given.values() if tensor.is_floating_point() and tensor.numel()]
+    if not all(math.isfinite(end) for tensor in weights for end in tensor.aminmax()):
+        raise ValueError("some weights are not finite")
+    module = make()
+    module.load_state_dict(given)
+    return module
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file, mapped: they take memory as they are looked at."""
+    from safetensors.torch import load_file
+
+    if not os.path.isfile(file):
+        raise InputError(f"it holds no {file.name}: has the run ended?")
+    size, free = file.stat().st_size, free_memory(torch.device("cpu"))
+    if not 8 < int.from_bytes(start_of(file, 8), "little") + 8 <= min(size, HEADER_BYTES):
+        raise ValueError(f"{file.name} is no file of safetensors, or has been cut short")
+    if size > free:  # a file can be larger than what it takes on the disk
+        raise InputError(f"{file.name} takes {size / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB of memory are free: use a larger machine")
+    return load_file(file)
+
+
+def start_of(file: Path, count: int) -> bytes:
+    with file.open("rb") as opened:
+        return opened.read(count)
+
+
+def kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

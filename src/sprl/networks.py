@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sprl import convolution
 from sprl.errors import InputError, pick
 from sprl.fields import read_value
 
@@ -22,9 +23,20 @@ Shape = tuple[int, ...]
 Factory = Callable[[Shape, int], nn.Module]
 
 
-def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, padding: int = 1, bias: bool = False) -> nn.Sequential:
+class Conv(nn.Conv2d):
+    """nn.Conv2d without bias; compiled in bf16, its weights' gradient is computed beside the rest of the backward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        device = x.device.type
+        if not (convolution.alone and torch.compiler.is_compiling() and torch.is_autocast_enabled(device) and torch.is_grad_enabled()):
+            return super().forward(x)
+        kind = torch.get_autocast_dtype(device)
+        return convolution.conv(x.to(kind), self.weight, self.weight.detach().to(kind), self.stride[0], int(self.padding[0]))
+
+
+def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, padding: int = 1) -> nn.Sequential:
     """A convolution and its batch norm."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, size, stride, padding, bias=bias), nn.BatchNorm2d(outputs))
+    return nn.Sequential(Conv(inputs, outputs, size, stride, padding, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResidualBlock(nn.Module):
@@ -55,7 +67,7 @@ def resnet18(shape: Shape, num_classes: int, stem: Literal["paper", "released"] 
     its batch norm and had no ReLU there; symmetric noise of 0.8 hangs on it.
     """
     channels = picture_channels("resnet18", shape)
-    first = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+    first = Conv(channels, 64, 3, 1, 1, bias=False)
     layers: list[nn.Module] = [first] if stem == "released" else [first, nn.BatchNorm2d(64), nn.ReLU()]
     width = 64
     for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -66,6 +78,7 @@ def resnet18(shape: Shape, num_classes: int, stem: Literal["paper", "released"] 
 
 def convnet(shape: Shape, num_classes: int, dropout: float = 0.5) -> nn.Module:
     """The 13-layer ConvNet (table A2), He initialisation. 10 classes, 3 channels: 3,121,802 parameters."""
+    bound("dropout", dropout, 0, 0.99)
     width = picture_channels("convnet", shape)
     if min(shape[1:]) < 12:
         raise InputError(f"convnet needs pictures of at least 12 x 12 pixels, these are {shape[1]} x {shape[2]}: use the network 'mlp'")
@@ -86,6 +99,7 @@ def convnet(shape: Shape, num_classes: int, dropout: float = 0.5) -> nn.Module:
 
 def cnn(shape: Shape, num_classes: int, width: int = 32) -> nn.Module:
     """A small CNN for a CPU: three convolutions of width, 2 width, 4 width channels."""
+    bound("width", width, 1, 1024)
     channels = picture_channels("cnn", shape)
     layers: list[nn.Module] = []
     for outputs in (width, 2 * width, 4 * width):
@@ -96,12 +110,19 @@ def cnn(shape: Shape, num_classes: int, width: int = 32) -> nn.Module:
 
 def mlp(shape: Shape, num_classes: int, width: int = 256, depth: int = 2) -> nn.Module:
     """`depth` hidden layers of `width` with batch norm, for tables and very small pictures."""
+    bound("width", width, 1, 65_536)
+    bound("depth", depth, 0, 1000)
     inputs = math.prod(shape)
     layers: list[nn.Module] = [nn.Flatten()]
     for _ in range(depth):
         layers += [nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, num_classes))
+
+
+def bound(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InputError(f"{name} is {value:,} but must be from {least:,} to {most:,}")
 
 
 def picture_channels(network: str, shape: Shape) -> int:

@@ -6,12 +6,12 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sprl import photos
 from sprl.config import Config, find_device, find_precision, make_method, settle
@@ -20,7 +20,7 @@ from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
 from sprl.data.rows import Rows, Streamed, place
-from sprl.engine import batch_sizes, never, predict, start, visit_unseen
+from sprl.engine import batch_sizes, batches_left, never, predict, start, visit_unseen
 from sprl.errors import InputError, pick
 from sprl.functional import masked_mean
 from sprl.labels import label_issues
@@ -55,23 +55,42 @@ class Run:
 
     def train(self, pause: Callable[[], bool]) -> Iterator[Row | None]:
         """The same; and wherever `pause` says so, between two batches, a None."""
-        x_test = self.x_test
         right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device).double()
+        accuracy: Tensor | None = None
         began = time.perf_counter() - self.seconds
         for epoch in train_pausing(self.task, self.state, pause):
             self.seconds = time.perf_counter() - began
             if epoch is None:
+                self.rows = self.rows[: self.state.t]  # without those that a search for T1 trained beyond it
                 yield None
+                if self.task.device.type == "cuda" and batches_left(self.task, self.state) == 0:
+                    accuracy = self.test_accuracy()
+                    arrived = torch.cuda.Event()
+                    arrived.record()
+                    while not arrived.query():  # others may have their turn until the GPU has got so far
+                        yield None
                 continue
             row = epoch.row()
             if right is not None:
                 row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
-            if x_test is not None:
-                hit = predict(self.state.networks, x_test, precision=self.task.precision).argmax(1).cpu().numpy() == self.data.y_test
-                row["test_accuracy"] = 100 * float(hit.mean())
+            accuracy = self.test_accuracy() if accuracy is None else accuracy
+            if accuracy is not None:
+                row["test_accuracy"] = 100 * accuracy.item()
+            accuracy = None
             self.rows = [*self.rows[: epoch.t - 1], row]
             self.seconds = time.perf_counter() - began
             yield row
+
+    def test_accuracy(self) -> Tensor | None:
+        """As a 0-d tensor on the device, which may not have come to it yet."""
+        if self.x_test is None or self.y_test is None:
+            return None
+        return (predict(self.state.networks, self.x_test, precision=self.task.precision).argmax(1) == self.y_test).double().mean()
+
+    @cached_property
+    def y_test(self) -> Tensor | None:
+        """On the device once: a copy from the host would wait for all that is under way there."""
+        return None if self.data.y_test is None else torch.from_numpy(self.data.y_test).to(self.task.device)
 
     def seconds_expected(self) -> float:
         """Time a few steps, undo them, and count the steps to come."""
@@ -138,10 +157,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     """Read the data, if none is given, and check everything that can be checked before training."""
     device = find_device(config.device)
     timm_name = check_network(config)
-    if data is None:
-        how = How(find_resize(config, timm_name), config.skip_bad, config.label_column, say, progress)
-        data = load(config.data, config.data_dir, how)
-    data = with_labels(data, config)
+    data = with_labels(read(config, say, progress) if data is None else data, config)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
     method = make_method(config.method, config.fields, config.noise_rate)
@@ -186,6 +202,12 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
     return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone)
+
+
+def read(config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Data:
+    """The data with its own labels."""
+    how = How(find_resize(config, check_network(config)), config.skip_bad, config.label_column, say, progress)
+    return load(config.data, config.data_dir, how)
 
 
 def check_network(config: Config) -> str:

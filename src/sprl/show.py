@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import statistics
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -50,8 +51,8 @@ def reading() -> Iterator[tuple[Callable[[str], None], Progress]]:
         yield lambda text: say("", text), progress
 
 
-def plan(run: Run, demonstration: bool) -> None:
-    """Before it starts: what data, which network and why, how long."""
+def plan(run: Run, demonstration: bool, count: int = 1) -> None:
+    """Before it starts: what data, which network and why, how long; of `count` runs with seeds from this one's on."""
     data, config, device = run.data, run.config, run.task.device
     size = f"{data.shape[1]} x {data.shape[2]} pixels" if len(data.shape) == 3 else f"{data.shape[0]} features"
     if run.backbone is not None and data.resize is not None:
@@ -68,10 +69,11 @@ def plan(run: Run, demonstration: bool) -> None:
     trained, frozen = (sum(p.numel() for p in m.parameters()) if m else 0 for m in (run.state.networks, run.backbone))
     head = f"frozen, {frozen:,} parameters; trained is a head of" if frozen else f"({run.why}),"
     say("Network", f"{config.network} {head} {trained:,} parameters")
-    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, seed {config.seed}")
+    seeds = f"seed {config.seed}" if count == 1 else f"seeds {config.seed} to {config.seed + count - 1}, side by side"
+    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}")
     say("", f"augmentation: {run.task.augment}")
-    seconds = run.seconds_expected()
-    say("Time", f"about {duration(seconds)} on {device}")
+    seconds = run.seconds_expected() * count
+    say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}")
     if seconds > HOUR and device.type == "cpu":
         large = config.network.split(":")[0] in ("resnet18", "convnet")
         hint = "--network cnn" if large else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
@@ -100,22 +102,23 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress(run: Run) -> Iterator[Callable[[Row], None]]:
-    """A bar on a terminal; plain lines, about twenty of them, in a log."""
-    T = run.task.epochs
+def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
+    """A bar for each run on a terminal; plain lines, about twenty of each, in a log."""
+    T = runs[0].task.epochs
+    names = {id(run): f"seed {run.config.seed}  " if len(runs) > 1 else "" for run in runs}
     if not console.is_terminal:
         every = max(1, T // 20)
 
-        def line(row: Row) -> None:
+        def line(run: Run, row: Row) -> None:
             if row["epoch"] % every == 0 or row["epoch"] in (1, T):
-                console.print(f"epoch {row['epoch']:>4}/{T}  {numbers(row)}", markup=False)
+                console.print(f"{names[id(run)]}epoch {row['epoch']:>4}/{T}  {numbers(row)}", markup=False)
 
         yield line
         return
-    columns = (TextColumn("epoch {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.fields[numbers]}"), TimeRemainingColumn())
-    with RichProgress(*columns, console=console) as bar:
-        job = bar.add_task("", total=T, numbers="")
-        yield lambda row: bar.update(job, completed=row["epoch"], numbers=numbers(row))
+    title = TextColumn("{task.description}epoch {task.completed}/{task.total}")
+    with RichProgress(title, BarColumn(), TextColumn("{task.fields[numbers]}"), TimeRemainingColumn(), console=console) as bar:
+        jobs = {id(run): bar.add_task(names[id(run)], total=T, numbers="") for run in runs}
+        yield lambda run, row: bar.update(jobs[id(run)], completed=row["epoch"], numbers=numbers(row))
 
 
 def numbers(row: Row) -> str:
@@ -126,7 +129,7 @@ def numbers(row: Row) -> str:
 def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     """At the end: how good, how many labels look wrong, where the files are, what to do next."""
     if summary["interrupted"]:
-        say("Stopped", f"after epoch {summary['epochs']} of {run.task.epochs}; what was learned so far is kept")
+        stopped(run, path)
     if summary["last10"] is not None:
         say("Accuracy", f"{summary['last10']:.1f} % on the test rows (mean of the last ten epochs)")
     else:
@@ -148,6 +151,35 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     say("Files", f"{path}/ labels.csv, curves.png, model.safetensors,{backbone} metrics.jsonl, summary.json, config.json")
     new = "PICTURES/" if run.data.resize is not None else "NEW.csv" if run.data.columns is not None else "NEW.npz"
     say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} {new}")
+
+
+def results_together(runs: Sequence[Run], summaries: Sequence[Row], paths: Sequence[Path]) -> None:
+    """At the end of several: a line each, then their mean."""
+    scores = []
+    for run, summary, path in zip(runs, summaries, paths, strict=True):
+        kind, score = ("accuracy", summary["last10"]) if summary["last10"] is not None else ("agreement", summary["agreement"])
+        scores.append(score)
+        wrong = f"{summary['label_issues']:,} of {len(run.data.y):,} labels look wrong"
+        say(f"seed {run.config.seed}", f"{kind} {score:.1f} %; {wrong}; {path}/")
+    if len(scores) > 1:
+        seconds = max(run.seconds for run in runs)
+        spread = f"{statistics.mean(scores):.2f} % on average, {statistics.stdev(scores):.2f} standard deviation"
+        say("Together", f"{spread}; {duration(seconds)} for {len(scores)} runs")
+
+
+def stopped(run: Run, path: Path) -> None:
+    """Before its end: how far it came, and how to go on."""
+    when = f"after epoch {len(run.rows)}" if run.rows else "in epoch 1"
+    say("Stopped", f"{when} of {run.task.epochs}; what was learned so far is kept")
+    say("", f"go on with: sprl train --resume {shlex.quote(str(path))}")
+
+
+def resumed(run: Run, found: bool) -> None:
+    """Where a run goes on."""
+    state = run.state
+    batch = f" after batch {state.progress.done}" if state.progress.rows is not None else ""
+    at = f"in epoch {state.t + 1} of {run.task.epochs}{batch}" if state.t < run.task.epochs else "after its last epoch"
+    say("Resuming", f"{at}, {duration(run.seconds)} done" if found else "from the beginning: it has no checkpoint yet")
 
 
 def sets(data_dir: str | None) -> None:

@@ -30,6 +30,22 @@ def test_translate_is_one_shift_a_picture(channels, height, width, most):
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_translate_of_any_layout_and_type_is_laid_out_by_pixels(dtype, layout):
+    x = torch.randint(0, 256, (10, 3, 8, 6)).to(dtype).contiguous(memory_format=layout)
+    torch.manual_seed(1)
+    moved = translate(x, 3)
+    torch.manual_seed(1)
+    assert torch.equal(moved, translate(x.float().contiguous(), 3).to(dtype))
+    assert moved.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_nothing_depends_on_values_so_that_it_can_be_captured():
+    """Where tensors have no values, asking for one is an error: no word to the host, no shape that hangs on a draw."""
+    assert Augment(shift=4, mirror=True)(torch.empty(7, 3, 32, 32, device="meta")).shape == (7, 3, 32, 32)
+
+
 def test_every_shift_occurs_and_none_beyond():
     torch.manual_seed(0)
     x = torch.zeros(2000, 1, 9, 9)

@@ -160,7 +160,7 @@ def pick_rows(rows: Tensor | FileRows, index: Tensor) -> Tensor | FileRows:
 
 def place(rows: Tensor | FileRows, device: torch.device, stream: bool = False) -> Rows:
     """On the device where they take at most half of what is free there; else, or if asked, streamed to it."""
-    if isinstance(rows, Tensor) and rows.device.type == device.type == "cpu":
+    if isinstance(rows, Tensor) and rows.device.type == device.type and device.index in (None, rows.device.index):
         return rows  # there already
     if stream or rows.nbytes > free_memory(device) // 2:
         return Streamed(rows, device)

@@ -1,0 +1,215 @@
+"""Checkpoints: all of a run that changes while it trains, in a file; and who writes them, and when.
+
+A file may come from anywhere: no code in it is run, and nothing is taken from it before all of it was found to fit the run.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sprl.engine import check_losses
+from sprl.errors import InputError, SprlWarning, printable
+from sprl.files import CHECKPOINT, CONFIG, NEW, PREVIOUS, adopt, aside, cannot_write, write_config, write_metrics
+from sprl.photos import digest
+from sprl.run import versions
+from sprl.schema import Unreadable, check, compare_kinds, is_out_of_memory, owns_memory, read, require
+from sprl.state import restore, snapshot
+from sprl.stepping import Captured, Eager
+
+if TYPE_CHECKING:
+    from sprl.run import Row, Run
+
+FORMAT = 1
+EVERY, SHARE = 30.0, 0.02  # seconds between two checkpoints, and the most of a run's time that they may take
+
+
+class Keeper:
+    """Keeps one run in its folder: `for row in run.train(keeper.pause): stopped = keeper.keep(row); ...`.
+
+    `stop` says whether the run is to end now. With `replaces` the folder holds another run, which stays until this one has a checkpoint.
+    `interval` in seconds; None: $SPRL_CHECKPOINT_SECONDS, else EVERY, or longer where saving is slow.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: Run,
+        stop: Callable[[], bool],
+        replaces: bool = False,
+        interval: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.folder, self.run, self.stop, self.replaces, self.clock = folder, run, stop, replaces, clock
+        self.interval = asked_interval() if interval is None else interval
+        self.due = clock() + (EVERY if self.interval is None else self.interval)
+
+    def pause(self) -> bool:
+        """Whether training should come to a halt after this batch, for `keep`."""
+        return self.stop() or self.clock() >= self.due
+
+    def keep(self, row: Row | None) -> bool:
+        """After every yield of `run.train`: write what is due. True: the run is to stop here, and is saved."""
+        stopped = self.stop()  # once: a signal may come at any moment
+        if stopped or self.clock() >= self.due or self.run.state.t == self.run.task.epochs:
+            self.save()
+        if row is not None and not self.replaces:
+            write_metrics(self.folder, self.run.rows)
+        return stopped
+
+    def save(self) -> None:
+        began = self.clock()
+        if self.replaces:
+            new = self.folder / NEW
+            try:
+                new.mkdir(exist_ok=True)
+                write_config(new, self.run)
+                save(new, self.run)
+                adopt(self.folder)
+            except OSError as error:
+                raise cannot_write(self.folder, error) from error
+            self.replaces = False
+        else:
+            save(self.folder, self.run)
+        now = self.clock()
+        self.due = now + (max(EVERY, (now - began) / SHARE) if self.interval is None else self.interval)
+
+
+def asked_interval() -> float | None:
+    """$SPRL_CHECKPOINT_SECONDS."""
+    text = os.environ.get("SPRL_CHECKPOINT_SECONDS")
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        seconds = math.nan
+    if seconds is not None and not seconds >= 0:
+        raise InputError(f"SPRL_CHECKPOINT_SECONDS is {text!r} but must be a number of seconds")
+    return seconds
+
+
+def save(folder: Path, run: Run) -> None:
+    """Write the run's checkpoint, and keep the one before. A state whose loss is not finite is refused."""
+    if run.task.device.type == "cuda":
+        torch.cuda.synchronize(run.task.device)  # a run beside others has a stream of its own
+    check_losses(run.task, run.state)
+    content: dict[str, Any] = {
+        **identity(run),
+        **surroundings(run),
+        "stepper": run.state.stepper.name,
+        "method": asdict(run.state.method),  # type: ignore[call-overload]
+        "state": snapshot(run.state),
+        "warmup": run.state.warmup,
+        "rows": run.rows,
+        "seconds": run.seconds,
+    }
+    for state in (content["state"], *(found for _, found in run.state.warmup.values() if found is not None)):
+        for name, tensor in state["networks"].items():
+            if not owns_memory(tensor):  # a module may keep views
+                state["networks"][name] = tensor.clone()
+    with aside(folder / CHECKPOINT, previous=folder / PREVIOUS) as part, part.open("wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # torch closes the archive and stumbles again, over what the first error left
+            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+
+
+def load(folder: Path, run: Run) -> bool:
+    """Bring a freshly prepared run to its last checkpoint. False: there is none.
+
+    One that cannot be read gives way to the one before, with a warning.
+    """
+    found = [path for path in (folder / CHECKPOINT, folder / PREVIOUS) if path.exists()]
+    for path in found:
+        try:
+            take_over(run, read(path), path)
+        except Unreadable as error:
+            if path == found[-1]:
+                raise InputError(f"{path} is no checkpoint to go on from: {error}: start a new run") from error
+            warnings.warn(f"{path} is no checkpoint to go on from ({error}): taking the one before", SprlWarning, stacklevel=2)
+            continue
+        if path.name == PREVIOUS:
+            os.replace(path, folder / CHECKPOINT)  # else the next saving would put the bad one in its place
+        return True
+    return False
+
+
+def identity(run: Run) -> dict[str, Any]:
+    """What must be the same for a run to be gone on with."""
+    n = len(run.task.y)
+    rows = torch.linspace(0, n - 1, min(64, n), dtype=torch.float64).long().to(run.task.device)
+    data = hashlib.sha256(json.dumps([n, run.data.shape, run.data.classes]).encode())
+    data.update(digest(run.task.y, run.task.x[rows]))
+    config = {name: value for name, value in run.config.to_json().items() if name != "device"}
+    return {
+        "format": FORMAT,
+        "device": run.task.device.type,
+        "config": hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
+        "data": data.hexdigest(),
+    }
+
+
+def surroundings(run: Run) -> dict[str, Any]:
+    """What must be the same for the numbers to be equal to the last bit."""
+    device = run.task.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU with {torch.backends.cpu.get_cpu_capability()}"
+    plain = {what: str(version) for what, version in versions().items()}  # torch's is a class of its own
+    return {"versions": plain, "threads": torch.get_num_threads(), "device_name": name}
+
+
+def take_over(run: Run, saved: dict[str, Any], path: Path) -> None:
+    """Check all that was read, and bring the run there."""
+    state = run.state
+    try:
+        wanted, around = identity(run), surroundings(run)
+        refuse_another_run(saved, wanted, path)
+        require(saved.keys() == {*wanted, *around, "stepper", "method", "state", "warmup", "rows", "seconds"}, "it has other keys")
+        compare_kinds({name: saved.get(name) for name in around}, around, "")
+        method = check(saved, run)
+        saved = copy.deepcopy(saved)  # out of the file, which the next saving moves away
+        if saved["stepper"] != state.stepper.name:
+            state.stepper = Eager() if saved["stepper"] == "eager" else Captured(compiled=saved["stepper"] == "compiled")
+        restore(state, saved["state"])
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:  # e.g. bytes that no random generator can be in
+        if is_out_of_memory(error):
+            raise
+        raise Unreadable(printable(str(error))[:200]) from error
+    state.method, state.warmup, run.rows, run.seconds = method, saved["warmup"], saved["rows"], saved["seconds"]
+    note_surroundings(saved, around)
+
+
+def refuse_another_run(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
+    require(type(saved.get("format")) is int, "it holds something else")
+    if saved["format"] != FORMAT:
+        raise InputError(
+            f"{path} has the format {saved['format']}, this version of sprl reads {FORMAT}: go on with the version that wrote it"
+        )
+    for name in wanted:
+        require(type(saved.get(name)) is type(wanted[name]), "it holds something else")
+    if saved["device"] != wanted["device"]:
+        was = printable(saved["device"])[:20]
+        raise InputError(f"{path.parent} was trained on {was}, this is {wanted['device']}: go on where it was, or start a new run")
+    if saved["config"] != wanted["config"]:
+        raise InputError(f"{path.parent / CONFIG} is not the one that {path.name} was made with: undo its changes, or start a new run")
+    if saved["data"] != wanted["data"]:
+        raise InputError(f"the data is not what {path.parent} was trained on: bring that back, or start a new run")
+
+
+def note_surroundings(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    old, new = ({**part["versions"], "threads": part["threads"], "device": part["device_name"]} for part in (saved, now))
+    changes = [f"{name} {new[name]}, was {old[name]}" for name in new if new[name] != old[name]]
+    if changes:
+        told = f"going on with {'; '.join(changes)}: the results equal those of an unbroken run only approximately"
+        warnings.warn(told, SprlWarning, stacklevel=2)
