@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sprl import files, session
+from sprl import commands, files
 from sprl.cli import main
 from sprl.noise import corrupt
 from sprl.photos import import_timm
@@ -138,7 +138,7 @@ SHORT = ("train", "pets.npz", "--epochs", 3, "--method", "standard")
 def test_killed_before_any_move_of_a_file_it_ends_as_the_unbroken_run(home, capsys, monkeypatch):
     monkeypatch.setenv("SPRL_CHECKPOINT_SECONDS", "0")
     monkeypatch.setattr("sprl.curves.draw", lambda run, path: path.write_bytes(b"PNG"))  # slow
-    words = (*SHORT, "--batch-size", 150)
+    words = ("train", "pets.npz", "--epochs", 2, "--method", "standard", "--batch-size", 150)
     assert sprl(capsys, *words, "--out", "whole")[0] == 0
     for at in range(60):
         with monkeypatch.context() as patch, suppress(Killed):
@@ -300,7 +300,7 @@ def test_out_of_memory_is_one_line_that_says_what_to_lower(home, capsys, monkeyp
     assert "--stream or --memory half" in told
     assert len(told.splitlines()) == 1
     assert not (home / "r").exists()
-    monkeypatch.setattr(session, "prepare", greedy)
+    monkeypatch.setattr(commands, "prepare", greedy)
     assert "lower --batch-size or" in sprl(capsys, *SHORT, "--out", "r")[2]
 
 

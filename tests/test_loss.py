@@ -22,7 +22,7 @@ def test_a_plain_loop_equals_the_engine_bit_for_bit(task, fields):
     losses = [run_epoch(task, state).loss for _ in range(task.epochs)]
 
     loss = SPRLLoss(task.y, 4, task.epochs, T1=3, **fields)
-    optimizer = torch.optim.Adam(network.parameters(), lr=task.lr)
+    optimizer = torch.optim.Adam(network.parameters(), lr=task.lr, fused=True)
     order = torch.Generator().manual_seed(stream_seed(task.seed, "batches"))
     for t in range(1, task.epochs + 1):
         optimizer.param_groups[0].update(lr=learning_rate(t, lr=task.lr, T=task.epochs), betas=(adam_beta1(t, T=task.epochs), 0.999))

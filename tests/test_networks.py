@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sprl.errors import InputError
-from sprl.networks import ResidualBlock, build, choose, cnn, convnet, factory, mlp, resnet18
+from sprl.networks import Conv, ResidualBlock, build, choose, cnn, convnet, factory, mlp, resnet18
 
 PICTURE = (3, 32, 32)
 
@@ -54,9 +54,9 @@ def test_residual_stages_halve_the_picture_and_double_the_channels():
 
 
 def test_the_released_stem_is_a_bare_convolution():
-    assert layers_before_first_block(resnet18(PICTURE, 10)) == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]
+    assert layers_before_first_block(resnet18(PICTURE, 10)) == [Conv, nn.BatchNorm2d, nn.ReLU]
     released = resnet18(PICTURE, 10, stem="released")
-    assert layers_before_first_block(released) == [nn.Conv2d]
+    assert layers_before_first_block(released) == [Conv]
     assert parameters(released) == 11_173_962 - 128
 
 
@@ -80,7 +80,7 @@ def test_convnet_drops_half_after_each_pooling():
 def test_fields_after_the_name_reach_the_network():
     network = factory("mlp:width=16,depth=1")((5,), 3)
     assert [tuple(p.shape) for p in network.parameters() if p.ndim == 2] == [(16, 5), (3, 16)]
-    assert layers_before_first_block(factory("resnet18:stem=released")(PICTURE, 10)) == [nn.Conv2d]
+    assert layers_before_first_block(factory("resnet18:stem=released")(PICTURE, 10)) == [Conv]
     assert {m.p for m in factory("convnet:dropout=0.25")(PICTURE, 10) if isinstance(m, nn.Dropout)} == {0.25}
 
 

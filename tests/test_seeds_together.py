@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from sprl import seeds_together, session
+from sprl import commands, seeds_together
+from sprl.commands import Stop, begin, go_on
 from sprl.config import Config
 from sprl.errors import InputError
 from sprl.seeds_together import begin_together
-from sprl.session import Stop, begin, go_on
 
 CONFIG = Config(corrupt="symmetric:0.2", epochs=8, seed=3)
 SAME = ("metrics.jsonl", "model.safetensors", "labels.csv")
@@ -50,6 +50,6 @@ def test_stopped_runs_go_on_one_by_one(alone, tmp_path, monkeypatch, capsys):
     assert "sprl train --resume" in capsys.readouterr().out
     with pytest.raises(InputError, match="holds a run already"):
         begin_together(CONFIG, 2, str(tmp_path / "runs"), overwrite=False, demonstration=False)
-    monkeypatch.setattr(seeds_together, "stopping", session.stopping)
+    monkeypatch.setattr(seeds_together, "stopping", commands.stopping)
     assert go_on(str(tmp_path / "runs" / "seed-4"), CONFIG, set(), None, overwrite=False) == 0
     assert {name: (tmp_path / "runs" / "seed-4" / name).read_bytes() for name in SAME} == alone

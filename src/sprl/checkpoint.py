@@ -209,7 +209,7 @@ def refuse_another_run(saved: dict[str, Any], wanted: dict[str, Any], path: Path
 
 def note_surroundings(saved: dict[str, Any], now: dict[str, Any]) -> None:
     old, new = ({**part["versions"], "threads": part["threads"], "device": part["device_name"]} for part in (saved, now))
-    changes = [f"{name} {new[name]}, was {old[name]}" for name in new if new[name] != old[name]]
+    changes = [f"{name} {new[name]}, was {printable(str(old[name]))[:40]}" for name in new if new[name] != old[name]]
     if changes:
         told = f"going on with {'; '.join(changes)}: the results equal those of an unbroken run only approximately"
         warnings.warn(told, SprlWarning, stacklevel=2)

@@ -126,7 +126,7 @@ def train(
 
     No DATA: a demonstration on scikit-learn's digits, half of whose labels are made wrong. DATA named: labels as they are.
     """
-    from sprl import session
+    from sprl import commands
     from sprl.config import Config, parse_assignments
 
     demonstration = data is None and labels is None and corrupt is None
@@ -160,11 +160,11 @@ def train(
 
         raise typer.Exit(begin_together(config, together, out, overwrite, demonstration))
     if resume is None:
-        raise typer.Exit(session.begin(config, out, overwrite, demonstration))
+        raise typer.Exit(commands.begin(config, out, overwrite, demonstration))
     if together > 1:
         raise InputError("--resume goes on with one run: give it the folder of each, such as RUN/seed-0")
     given = {name for name in context.params if getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"}
-    raise typer.Exit(session.go_on(resume, config, given, out, overwrite))
+    raise typer.Exit(commands.go_on(resume, config, given, out, overwrite))
 
 
 @app.command()
@@ -188,7 +188,7 @@ def predict(
         raise InputError(f"{out} is there already: choose another --out")
     model = load(run)
     ids, p = model.predict_file(rows, How(skip_bad=skip_bad))
-    names = np.array(model.classes)[p.argmax(1)]
+    names = np.array(model.classes, dtype=object)[p.argmax(1)]
     table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).round(6)})
     try:
         table.to_csv(sys.stdout if out is None else out, index=False)
@@ -302,6 +302,8 @@ def main() -> None:
         if issubclass(category, SprlWarning):
             print(f"sprl: note: {printable(str(message))}", file=sys.stderr)
 
+    # threads that wait for one another asleep: spinning, they are many times slower than one wherever another program has a core
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     warnings.showwarning = one_line
     warnings.simplefilter("always", SprlWarning)
     try:

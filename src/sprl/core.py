@@ -46,7 +46,7 @@ class Method(Protocol):
         """The memory before the first epoch; raises InputError if the hyper-parameters do not fit the data or the epochs."""
 
     def refresh(self, memory: Memory, y: Tensor, clock: Clock, predict: Predict) -> Memory:
-        """What to change in memory before epoch clock.t."""
+        """New values, before epoch clock.t, for tensors that `init` made."""
 
     def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
         """The loss of one batch from logits [M, B, C]."""

@@ -162,7 +162,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             augment=augment or (lambda x: x),
             optimizer=self.optimizer or adam,
             precision=find_precision(str(self.precision), device),
-            channels_last=device.type == "cuda",
+            channels_last=True,
         )
         ours = isinstance(network, str) and not network.startswith("timm:") and self.optimizer is None
         stepper = find_stepper(device, self.graph, compile=None, ours=ours)

@@ -103,7 +103,8 @@ def cnn(shape: Shape, num_classes: int, width: int = 32) -> nn.Module:
     channels = picture_channels("cnn", shape)
     layers: list[nn.Module] = []
     for outputs in (width, 2 * width, 4 * width):
-        layers += [conv(channels, outputs), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+        # ReLU after pooling: a quarter of the work, the same values
+        layers += [conv(channels, outputs), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
         channels = outputs
     return nn.Sequential(*layers, Pool(), nn.Linear(channels, num_classes))
 

@@ -196,7 +196,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         seed=config.seed,
         augment=suited_to(data.shape),
         precision=find_precision(config.precision, device),
-        channels_last=device.type == "cuda",
+        channels_last=True,
         half_memory=pick("memory", config.memory, ("full", "half")) == "half",
     )
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network

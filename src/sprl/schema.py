@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickletools
 import re
+import warnings
 import zipfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -50,7 +51,9 @@ def read(path: Path) -> dict[str, Any]:
             for entry in entries:
                 if entry.filename.endswith(".pkl"):
                     check_names(archive.read(entry))
-        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is refused below
+            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Unreadable:
         raise
     except Exception as error:  # of damaged files there are many kinds

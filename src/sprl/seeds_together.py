@@ -10,11 +10,11 @@ from torch import Tensor
 
 from sprl import files, show
 from sprl.checkpoint import Keeper
+from sprl.commands import stopping, within_memory
 from sprl.config import Config
 from sprl.errors import InputError
 from sprl.files import CONFIG
 from sprl.run import Run, prepare, read
-from sprl.session import stopping, within_memory
 from sprl.together import together
 
 

@@ -22,12 +22,11 @@ Precision = Literal["fp32", "bf16"]
 
 
 def adam(parameters: Any, lr: float) -> torch.optim.Optimizer:
-    """Adam; on a GPU one kernel for all weights, its rate a tensor, so that a captured step follows the schedule."""
+    """Adam in one kernel for all weights; on a GPU its rate is a tensor, so that a captured step follows the schedule."""
     parameters = list(parameters)
-    device = parameters[0].device if parameters else torch.device("cpu")
-    if device.type != "cuda":
-        return torch.optim.Adam(parameters, lr=lr)
-    return torch.optim.Adam(parameters, lr=torch.tensor(lr, device=device), fused=True, capturable=True)
+    on_gpu = any(p.device.type == "cuda" for p in parameters)
+    rate: Any = torch.tensor(lr, device=parameters[0].device) if on_gpu else lr
+    return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=on_gpu)
 
 
 @dataclass(frozen=True)

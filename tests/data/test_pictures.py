@@ -361,3 +361,10 @@ def test_nothing_is_left_after_leaving_out_the_damaged(tmp_path):
     (tmp_path / "f" / "a" / "x.png").write_bytes(b"")
     with pytest.raises(InputError, match=r"f: none of 1 pictures can be read, such as a/x.png"):
         load(tmp_path / "f", How(skip_bad=True))
+
+
+def test_a_picture_so_narrow_that_covering_a_square_would_take_gigabytes_is_refused(tmp_path):
+    Image.new("L", (60_000, 1)).save(tmp_path / "line.png")
+    with pytest.raises(BadPicture, match=r"so narrow that it would have to be scaled to 3,840,000 x 64 pixels"):
+        decode.decode(str(tmp_path / "line.png"), Resize(64, 64))
+    assert len(decode.decode(str(tmp_path / "line.png"), Resize(8, 8))[0]) == 3 * 64  # 480,000 x 8 is fine

@@ -142,6 +142,8 @@ def cover(image: Image.Image, full: tuple[int, int], resize: Resize) -> Image.Im
         scale = max(resize.width / width, resize.height / height) / resize.crop
         size = round(scale * width), round(scale * height)
     part = round(width / image.width)
+    if Image.MAX_IMAGE_PIXELS and size[0] * size[1] > Image.MAX_IMAGE_PIXELS:
+        raise BadPicture(f"is so narrow that it would have to be scaled to {size[0]:,} x {size[1]:,} pixels")
     if size != image.size:
         image = image.resize(size, FILTERS[resize.filter], box=(0, 0, width / part, height / part))
     left, top = (round((have - want) / 2) if have >= want else -((want - have) // 2) for have, want in zip(size, target, strict=True))

@@ -12,6 +12,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sprl import files, show
 from sprl.checkpoint import Keeper, load
 from sprl.config import Config, find_device
@@ -101,6 +103,8 @@ def go_on(name: str, asked: Config, given: set[str], out: str | None, overwrite:
 def prepared(config: Config, demonstration: bool) -> Run:
     with show.reading() as (say, progress), within_memory(config.batch_size):
         run = prepare(config, say=say, progress=progress)
+    if run.task.device.type == "cpu" and all(p.ndim <= 2 for p in run.state.networks.parameters()):
+        torch.set_num_threads(1)  # without convolutions a second thread gains nothing (docs/speed.md), and changes the last bits
     with within_memory(run.task.batch_size):
         show.plan(run, demonstration)
     return run
