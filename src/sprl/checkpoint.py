@@ -25,7 +25,7 @@ from sprl.files import CHECKPOINT, CONFIG, NEW, PREVIOUS, adopt, aside, cannot_w
 from sprl.photos import digest
 from sprl.run import versions
 from sprl.schema import Unreadable, check, compare_kinds, is_out_of_memory, owns_memory, read, require
-from sprl.state import restore, snapshot
+from sprl.state import contents, restore
 from sprl.stepping import Captured, Eager
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def save(folder: Path, run: Run) -> None:
         **surroundings(run),
         "stepper": run.state.stepper.name,
         "method": asdict(run.state.method),  # type: ignore[call-overload]
-        "state": snapshot(run.state),
+        "state": contents(run.state),
         "warmup": run.state.warmup,
         "rows": run.rows,
         "seconds": run.seconds,

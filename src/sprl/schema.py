@@ -17,7 +17,7 @@ from torch import Tensor
 from sprl.engine import batch_sizes
 from sprl.errors import InputError, printable
 from sprl.fields import read_fields
-from sprl.state import snapshot
+from sprl.state import contents
 from sprl.training import first_as_good, held_out
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def check_names(pickled: bytes) -> None:
 
 def check(saved: dict[str, Any], run: Run) -> Method:
     """Refuse what cannot be of this run, freshly prepared, whatever its numbers. Returns the method."""
-    like = snapshot(run.state)
+    like = contents(run.state)
     method = read_method(saved["method"], run)
     check_state(saved["state"], like, run)
     t = saved["state"]["t"]

@@ -105,21 +105,24 @@ class State:
     """Tables of `memory` that are too large for the GPU, as the host sees them."""
 
 
-def snapshot(state: State) -> dict[str, Any]:
-    """A copy of all that changes, to go back to, but for the search for T1, which holds snapshots itself."""
+def contents(state: State) -> dict[str, Any]:
+    """All that changes, as it is now, but for the search for T1, which holds snapshots itself."""
     if state.host:
         torch.cuda.synchronize()
-    return copy.deepcopy(
-        {
-            "networks": state.networks.state_dict(),
-            "optimizer": state.optimizer.state_dict(),
-            "memory": {**state.memory, **state.host},
-            "order": state.order.get_state(),
-            "draws": state.draws.state(),
-            "progress": state.progress.saved(),
-            "t": state.t,
-        }
-    )
+    return {
+        "networks": state.networks.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "memory": {**state.memory, **state.host},
+        "order": state.order.get_state(),
+        "draws": state.draws.state(),
+        "progress": state.progress.saved(),
+        "t": state.t,
+    }
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """A copy, to go back to."""
+    return copy.deepcopy(contents(state))
 
 
 def restore(state: State, saved: dict[str, Any]) -> None:
