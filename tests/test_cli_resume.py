@@ -178,7 +178,6 @@ def test_a_config_repeats_its_run_and_holds_no_half_written_file(home, capsys):
         (["--method", "sprl"], "r was started with method standard, not sprl"),
         (["--corrupt", "pair:0.1"], "corrupt none, not pair:0.1"),
         (["--frozen"], "frozen off, not on"),
-        (["others.npz"], "data pets.npz, not others.npz"),
         (["--seed", 1], "seed 0, not 1"),
         (["--device", "cuda"], "device auto, not cuda"),
         (["--overwrite"], "--overwrite begins anew, --resume goes on"),
@@ -273,7 +272,7 @@ def test_a_full_disk_is_one_line_with_the_way_to_go_on(home, capsys, monkeypatch
     assert code == 2
     assert error == (
         "sprl: cannot write to r/checkpoint.pt: No space left on device; "
-        "the last good checkpoint is r/checkpoint.pt: make room, then sprl train --resume r\n"
+        "the last good checkpoint is r/checkpoint.pt; make room, then sprl train --resume r\n"
     )
     assert sprl(capsys, "train", "--resume", "r")[0] == 0
     assert sprl(capsys, *SHORT, "--out", "whole")[0] == 0
@@ -349,3 +348,34 @@ def test_networks_of_timm_are_gone_on_with_too(home, capsys, monkeypatch, option
     assert code == 0, error
     assert "Resuming  in epoch 2 of 3" in out
     assert results(home / "broken") == results(home / "whole")
+
+
+def test_data_that_was_moved_is_named_anew_and_other_data_is_refused(home, capsys):
+    code, _, _ = sprl(capsys, *SHORT, "--out", "r")
+    assert code == 0
+    (home / "r" / "summary.json").unlink()
+    before = results(home / "r")
+    (home / "there").mkdir()
+    (home / "pets.npz").rename(home / "there" / "animals.npz")
+    code, _, error = sprl(capsys, "train", "--resume", "r")
+    assert (code, "pets.npz" in error) == (2, True)
+    code, _, error = sprl(capsys, "train", "there/animals.npz", "--resume", "r")
+    assert code == 0, error
+    assert results(home / "r") == before
+
+    (home / "r" / "summary.json").unlink()
+    arrays = dict(np.load(home / "there" / "animals.npz"))
+    arrays["x"] = arrays["x"].copy()
+    arrays["x"][1] = 0  # one row of many
+    np.savez(home / "others.npz", **arrays)
+    code, _, error = sprl(capsys, "train", "others.npz", "--resume", "r")
+    assert code == 2
+    assert "the data is not what" in error
+
+
+def test_results_that_were_lost_are_written_again(home, capsys):
+    assert sprl(capsys, *SHORT, "--out", "r")[0] == 0
+    before = results(home / "r")
+    (home / "r" / "model.safetensors").unlink()
+    assert sprl(capsys, "train", "--resume", "r")[0] == 0
+    assert results(home / "r") == before

@@ -65,7 +65,7 @@ def killing(monkeypatch, at):
 
 def test_killed_between_any_two_moves_of_a_saving_one_whole_checkpoint_is_there(data, tmp_path, monkeypatch):
     seen = set()
-    for at in range(4):
+    for at in range(5):
         folder = tmp_path / str(at)
         folder.mkdir()
         run = begun(data, folder, 2)
@@ -74,11 +74,12 @@ def test_killed_between_any_two_moves_of_a_saving_one_whole_checkpoint_is_there(
             killing(patch, at)
             with suppress(Killed):
                 save(folder, run)
+        assert (folder / "checkpoint.pt").is_file()  # at every moment
         tidy(folder)
         again = prepare(CONFIG, data)
         assert load(folder, again)
         seen.add((at, again.state.progress.done))
-    assert seen == {(0, 2), (1, 2), (2, 3), (3, 3)}
+    assert seen == {(0, 2), (1, 2), (2, 2), (3, 2), (4, 3)}
 
 
 def test_a_run_that_replaces_another_leaves_it_whole_until_it_has_a_checkpoint(data, tmp_path, monkeypatch):

@@ -22,7 +22,6 @@ import torch
 from sprl.engine import check_losses
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import CHECKPOINT, CONFIG, NEW, PREVIOUS, adopt, aside, cannot_write, write_config, write_metrics
-from sprl.photos import digest
 from sprl.run import versions
 from sprl.schema import Unreadable, check, compare_kinds, is_out_of_memory, owns_memory, read, require
 from sprl.state import contents, restore
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from sprl.run import Row, Run
 
 FORMAT = 1
+PLACES = ("data", "data_dir", "labels", "weights")  # fields of a config that say where something lies
 EVERY, SHARE = 30.0, 0.02  # seconds between two checkpoints, and the most of a run's time that they may take
 
 
@@ -94,7 +94,7 @@ def asked_interval() -> float | None:
     except ValueError:
         seconds = math.nan
     if seconds is not None and not seconds >= 0:
-        raise InputError(f"SPRL_CHECKPOINT_SECONDS is {text!r} but must be a number of seconds")
+        raise InputError(f"SPRL_CHECKPOINT_SECONDS is {text!r} but must be a number of seconds, 0 or more")
     return seconds
 
 
@@ -103,6 +103,10 @@ def save(folder: Path, run: Run) -> None:
     if run.task.device.type == "cuda":
         torch.cuda.synchronize(run.task.device)  # a run beside others has a stream of its own
     check_losses(run.task, run.state)
+    if not all(p.isfinite().all() for p in run.state.networks.parameters()):
+        raise InputError(
+            f"weights are no longer finite in epoch {run.state.t + 1}: most likely a learning rate of {run.task.lr:g} is too high"
+        )
     content: dict[str, Any] = {
         **identity(run),
         **surroundings(run),
@@ -145,17 +149,15 @@ def load(folder: Path, run: Run) -> bool:
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What must be the same for a run to be gone on with."""
-    n = len(run.task.y)
-    rows = torch.linspace(0, n - 1, min(64, n), dtype=torch.float64).long().to(run.task.device)
-    data = hashlib.sha256(json.dumps([n, run.data.shape, run.data.classes]).encode())
-    data.update(digest(run.task.y, run.task.x[rows]))
-    config = {name: value for name, value in run.config.to_json().items() if name != "device"}
+    """What must be the same for a run to be gone on with. Where its data lies may change: its content is compared."""
+    config = {
+        name: value for name, value in run.config.to_json().items() if name not in ("device", "data", "data_dir", "labels", "weights")
+    }
     return {
         "format": FORMAT,
         "device": run.task.device.type,
         "config": hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
-        "data": data.hexdigest(),
+        "data": run.fingerprint,
     }
 
 

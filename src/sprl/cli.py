@@ -114,12 +114,24 @@ def train(
     graph: Graph = None,
     compile: Compile = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder of the run. Default: runs/<data>-<n>, a fresh number.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run that --out holds, once the new one has its first checkpoint.")
+    ] = False,
     together: Annotated[
-        int, typer.Option(metavar="R", min=1, help="Train R runs side by side on one GPU, with seeds S, S + 1, ..., in RUN/seed-S, ...")
+        int,
+        typer.Option(
+            metavar="R",
+            min=1,
+            help="Train R runs side by side on one GPU, with seeds S, S + 1, ...: in RUN/seed-S, ..., each resumed by itself.",
+        ),
     ] = 1,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed; all else comes from its folder.")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on with a run that was stopped or killed, from its last checkpoint (every 30 s). Options come from its folder; "
+            "of those given beside it only places of data may differ.",
+        ),
     ] = None,
 ) -> None:
     """Train on labels that may be wrong; write the model, and a list of the labels that look wrong.
@@ -155,12 +167,10 @@ def train(
         graph=graph,
         compile=compile,
     )
-    if resume is None and together > 1:
-        from sprl.seeds_together import begin_together
-
-        raise typer.Exit(begin_together(config, together, out, overwrite, demonstration))
+    if "" in (out, resume):
+        raise InputError("--out and --resume need the name of a folder")
     if resume is None:
-        raise typer.Exit(commands.begin(config, out, overwrite, demonstration))
+        raise typer.Exit(commands.begin(config, out, overwrite, demonstration, together))
     if together > 1:
         raise InputError("--resume goes on with one run: give it the folder of each, such as RUN/seed-0")
     given = {name for name in context.params if getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"}

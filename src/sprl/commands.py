@@ -6,16 +6,17 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sprl import files, show
-from sprl.checkpoint import Keeper, load
+from sprl.checkpoint import PLACES, Keeper, asked_interval, load
 from sprl.config import Config, find_device
 from sprl.errors import InputError
 from sprl.fields import read_fields
@@ -23,8 +24,9 @@ from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
 from sprl.labels import warn_of_doubts
 from sprl.methods import METHODS
 from sprl.model import read_config
-from sprl.run import Run, prepare
+from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
+from sprl.together import together
 
 
 class Stop:
@@ -43,7 +45,7 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM as a request to end; a second one breaks off at once, which harms no file."""
+    """Ctrl-C, SIGTERM and a closed terminal as a request to end; a second one breaks off at once, which harms no file."""
     stop = Stop()
 
     def note(number: int, _: Any) -> None:
@@ -51,7 +53,8 @@ def stopping() -> Iterator[Stop]:
         if again:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.signal(number, note) for number in signals}
     try:
         yield stop
     finally:
@@ -59,86 +62,131 @@ def stopping() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool) -> int:
-    """A new run. Returns the exit code."""
-    files.check_folder(out, overwrite)
-    run = prepared(config, demonstration)
-    path = files.make_folder(out, run.data.name, overwrite)
-    with files.held(path):
-        files.check_folder(out, overwrite)  # again: another process may have been here first
-        replaces = (path / CONFIG).is_file()
-        try:
-            if not replaces:
+def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int = 1) -> int:
+    """A new run, or `count` side by side with seeds from the config's on, in OUT/seed-S. Returns the exit code."""
+    asked_interval()  # better refused now than after the data was read
+    seeds = range(config.seed, config.seed + count)
+    if count > 1 and out is not None and (Path(out) / CONFIG).is_file():
+        raise InputError(f"{out} holds a run itself: choose another --out for several")
+    for seed in seeds:
+        files.check_folder(out if count == 1 or out is None else str(Path(out) / f"seed-{seed}"), overwrite)
+    runs = prepared([replace(config, seed=seed) for seed in seeds])
+    with within_memory(runs[0].task.batch_size):
+        show.plan(runs[0], demonstration, count)
+    home = files.make_folder(out, runs[0].data.name, overwrite) if count == 1 or out is None else Path(out)
+    paths = [home / f"seed-{seed}" if count > 1 else home for seed in seeds]
+    with ExitStack() as cleanup:
+        replaced = []
+        for run, path in zip(runs, paths, strict=True):
+            files.make_folder(str(path), run.data.name, overwrite)
+            cleanup.enter_context(files.held(path))
+            files.check_folder(str(path), overwrite)  # again: another process may have been here first
+            replaced.append((path / CONFIG).is_file())
+            if not replaced[-1]:
+                cleanup.callback(discard_if_empty, path, run)
                 files.write_config(path, run)
-            return train(run, path, path, replaces)
-        finally:
-            if not (replaces or run.rows or last_checkpoint(path)):
-                files.discard(path)
+        return train(runs, paths, paths, replaced)
+
+
+def discard_if_empty(path: Path, run: Run) -> None:
+    if not run.rows and last_checkpoint(path) is None:
+        files.discard(path)
 
 
 def go_on(name: str, asked: Config, given: set[str], out: str | None, overwrite: bool) -> int:
     """The run in the folder `name`, from its last checkpoint to its end. `given`: the options that were asked for by name."""
     path = Path(name).absolute()
+    asked_interval()
     if overwrite:
         raise InputError("--overwrite begins anew, --resume goes on: use one of them")
     if out is not None and Path(out).resolve() != path.resolve():
         raise InputError(f"--resume goes on in {name}: leave out --out")
+    several = sorted(found.parent for found in path.glob(f"seed-*/{CONFIG}"))
+    if several and not (path / CONFIG).exists():
+        raise InputError(f"{name} holds {len(several)} runs: go on with each, such as sprl train --resume {Path(name) / several[0].name}")
     read_config(Path(name) / CONFIG)  # before a lock is left in a folder that is no run
     with files.held(path):
         stored = read_config(Path(name) / CONFIG)[0]
-        home = started_in(path)
-        changes = differences(stored, asked, given, home)
+        changes = differences(stored, asked, given)
         if changes:
             raise InputError(f"{name} was started with {'; '.join(changes)}: leave these options out, or start a new run")
         if files.has_ended(path):
             show.say("Ended", f"{name} has ended already: its results are there")
             return 0
-        with chdir(home):  # relative paths and the default data folder count from there
-            run = prepared(replace(stored, device=asked.device) if "device" in given else stored, demonstration=False)
+        # what may be found elsewhere now; whether it is the same is seen by its content
+        changed: dict[str, Any] = {place: found_at(getattr(asked, place)) for place in PLACES if place in given}
+        changed |= {"device": asked.device} if "device" in given else {}
+        with chdir(started_in(path)):  # relative paths and the default data folder count from there
+            run = prepared([replace(stored, **changed)])[0]
             with within_memory(run.task.batch_size):
-                show.resumed(run, load(path, run))
-            return train(run, path, Path(name))
+                resumed = load(path, run)
+                show.plan(run, demonstration=False)
+                show.resumed(run, resumed)
+            return train([run], [path], [Path(name)], [False])
 
 
-def prepared(config: Config, demonstration: bool) -> Run:
-    with show.reading() as (say, progress), within_memory(config.batch_size):
-        run = prepare(config, say=say, progress=progress)
-    if run.task.device.type == "cpu" and all(p.ndim <= 2 for p in run.state.networks.parameters()):
+def prepared(configs: Sequence[Config]) -> list[Run]:
+    """Runs that differ in their seed: the data is read once, and shared where it lies on the device."""
+    with show.reading() as (say, progress), within_memory(configs[0].batch_size):
+        data = read(configs[0], say, progress)
+        runs: list[Run] = []
+        for config in configs:
+            runs.append(prepare(config, data, say, progress))
+            x, x_test = runs[0].task.x, runs[0].x_test
+            if not config.frozen and isinstance(x, Tensor):
+                data = replace(data, x=x, x_test=x_test if isinstance(x_test, Tensor) else data.x_test)
+    if runs[0].task.device.type == "cpu" and all(p.ndim <= 2 for p in runs[0].state.networks.parameters()):
         torch.set_num_threads(1)  # without convolutions a second thread gains nothing (docs/speed.md), and changes the last bits
-    with within_memory(run.task.batch_size):
-        show.plan(run, demonstration)
-    return run
+    return runs
 
 
-def train(run: Run, path: Path, name: Path, replaces: bool = False) -> int:
-    """Train to the end or until asked to stop, and write the results. `name` is the folder's as the user wrote it."""
+def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], replaces: Sequence[bool]) -> int:
+    """Train to the end or until asked to stop, and write the results. `names` are the folders' as the user wrote them."""
     with stopping() as stop:
-        keeper = Keeper(path, run, stop, replaces)
+        keepers = [Keeper(path, run, stop, old) for run, path, old in zip(runs, paths, replaces, strict=True)]
         try:
-            stopped = fit(run, keeper)
-            if run.rows:
-                issues, summary = files.write_results(path, run)
-                warn_of_doubts(issues, run.state.memory)
-                show.results(run, issues, summary, name)
-            else:
+            fit(runs, keepers)
+            summaries = []
+            for run, path, name in zip(runs, paths, names, strict=True):
+                if run.rows:
+                    issues, summary = files.write_results(path, run)
+                    summaries.append((run, summary, name))
+                    if len(runs) == 1:
+                        warn_of_doubts(issues, run.state.memory)
+                        show.results(run, issues, summary, name)
+            if len(runs) > 1:
+                show.results_together(summaries)
+            unfinished = [(run, name) for run, name in zip(runs, names, strict=True) if len(run.rows) < run.task.epochs]
+            for run, name in unfinished:
                 show.stopped(run, name)
-            return stop.code if stopped and len(run.rows) < run.task.epochs else 0
+            return stop.code if unfinished else 0
         except KeyboardInterrupt:
             return stop.code
         except InputError as error:
-            raise InputError(f"{error}{'' if keeper.replaces else last_good(path, name, error)}") from error
+            good = [last_good(path, name, error) for path, name, keeper in zip(paths, names, keepers, strict=True) if not keeper.replaces]
+            raise InputError(f"{error}{next(filter(None, good), '')}") from error
 
 
-def fit(run: Run, keeper: Keeper) -> bool:
-    """Train and keep. True: it was stopped."""
-    with within_memory(run.task.batch_size), show.progress([run]) as update:
-        for row in run.train(keeper.pause):
-            stopped = keeper.keep(row)
-            if row is not None:
-                update(run, row)
-            if stopped:
-                return True
-    return False
+def fit(runs: Sequence[Run], keepers: Sequence[Keeper]) -> None:
+    """Train and keep until all have ended or are to stop. If one fails, the others are saved."""
+    keeper_of = {id(run): keeper for run, keeper in zip(runs, keepers, strict=True)}
+    rows = together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0].train(keepers[0].pause))
+    with within_memory(runs[0].task.batch_size), show.progress(runs) as update:
+        try:
+            for run, row in rows:
+                stopped = keeper_of[id(run)].keep(row)
+                if row is not None:
+                    update(run, row)
+                if stopped:
+                    others = [keeper for keeper in keepers if keeper.run is not run and len(keeper.run.rows) < run.task.epochs]
+                    for keeper in others:
+                        keeper.save()
+                    return
+        except InputError:
+            for keeper in keepers if len(keepers) > 1 else ():
+                with suppress(InputError, OSError):  # of those that are well
+                    keeper.save()
+            raise
 
 
 def last_checkpoint(path: Path) -> str | None:
@@ -148,10 +196,9 @@ def last_checkpoint(path: Path) -> str | None:
 def last_good(path: Path, name: Path, error: InputError) -> str:
     """Where a run that failed can be found, and how to go on if all that lacked was room."""
     found = last_checkpoint(path)
-    if found is None:
-        return ""
-    again = f": make room, then sprl train --resume {shlex.quote(str(name))}" if isinstance(error.__cause__, OSError) else ""
-    return f"; the last good checkpoint is {name / found}{again}"
+    again = f"make room, then sprl train --resume {shlex.quote(str(name))}" if isinstance(error.__cause__, OSError) else ""
+    kept = f"the last good checkpoint is {name / found}" if found else ""
+    return "".join(f"; {part}" for part in (kept, again) if part)
 
 
 @contextmanager
@@ -173,13 +220,15 @@ def started_in(path: Path) -> Path:
     return Path(stored) if isinstance(stored, str) and os.path.isdir(stored) else Path.cwd()
 
 
-def differences(stored: Config, asked: Config, given: set[str], home: Path) -> list[str]:
-    """Options asked for that are not those of the run, as "epochs 60, not 80"."""
-    pairs = {f.name: (getattr(stored, f.name), getattr(asked, f.name)) for f in fields(Config) if f.name in given and f.name != "fields"}
-    for name in pairs.keys() & {"data", "data_dir", "labels", "weights"}:  # the same place may be named in two ways
-        was, now = pairs[name]
-        if was is not None and now is not None and os.path.abspath(now) == os.path.abspath(home / was):
-            pairs[name] = was, was
+def found_at(place: str | None) -> str | None:
+    """A path as it is found from anywhere; the name of a set as it is."""
+    return os.path.abspath(place) if place is not None and os.path.exists(place) else place
+
+
+def differences(stored: Config, asked: Config, given: set[str]) -> list[str]:
+    """Options asked for that are not those of the run, as "epochs 60, not 80"; where its data lies may change."""
+    names = [f.name for f in fields(Config) if f.name in given and f.name not in ("fields", *PLACES)]
+    pairs = {name: (getattr(stored, name), getattr(asked, name)) for name in names}
     if "device" in pairs and device_type(stored.device) == device_type(asked.device):
         del pairs["device"]
     if "fields" in given:

@@ -19,6 +19,13 @@ def beside(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
+def join() -> None:
+    """Wait for all gradients of weights, before they are used."""
+    for device in waiting:
+        torch.cuda.current_stream(device).wait_stream(beside(device))
+    waiting.clear()
+
+
 @torch.library.custom_op("sprl::conv", mutates_args=())
 def conv(x: Tensor, weight: Tensor, cast: Tensor, stride: int, padding: int) -> Tensor:
     """The convolution of x [B, C, H, W] with `cast`, which is `weight` in x's type; the gradient goes to `weight`, in its own type."""

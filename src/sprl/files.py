@@ -138,7 +138,7 @@ def aside(path: Path, previous: Path | None = None, durable: bool = True) -> Ite
         if durable:
             flush(part)
         if previous is not None and path.exists():
-            os.replace(path, previous)
+            keep(path, previous)
         os.replace(part, path)
         if durable:
             flush(path.parent)
@@ -148,6 +148,19 @@ def aside(path: Path, previous: Path | None = None, durable: bool = True) -> Ite
         if isinstance(error, OSError):  # a full disk, a folder taken away
             raise cannot_write(path, error) from error
         raise
+
+
+def keep(path: Path, previous: Path) -> None:
+    """As `previous` too, so that there is always one at `path`; where the file system has no links, it is moved."""
+    link = previous.with_name(f"{PART}{previous.name}")
+    try:
+        link.unlink(missing_ok=True)
+        os.link(path, link)
+    except OSError:
+        os.replace(path, previous)
+    else:
+        os.replace(link, previous)
+        link.unlink(missing_ok=True)  # still there where `previous` was this very file
 
 
 def flush(path: Path) -> None:
@@ -204,7 +217,8 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
 def has_ended(path: Path) -> bool:
     """Whether the run in the folder was trained to its last epoch, and all its results are there."""
     try:
-        return json.loads((path / SUMMARY).read_text())["interrupted"] is False
+        ended = json.loads((path / SUMMARY).read_text())["interrupted"] is False
+        return ended and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, CURVES))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

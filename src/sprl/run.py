@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
-from sprl.data.rows import Rows, Streamed, place
+from sprl.data.rows import FileRows, Rows, Streamed, place
 from sprl.engine import batch_sizes, batches_left, never, predict, start, visit_unseen
 from sprl.errors import InputError, pick
 from sprl.functional import masked_mean
@@ -88,6 +90,20 @@ class Run:
         return (predict(self.state.networks, self.x_test, precision=self.task.precision).argmax(1) == self.y_test).double().mean()
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Of all the data: rows, labels, names. Rows streamed from the cache are known by their file, which is named by its content."""
+        data = self.data
+        found = hashlib.sha256(json.dumps([data.shape, data.classes, data.ids]).encode())
+        for rows in (data.x, data.x_test):
+            if isinstance(rows, FileRows):
+                found.update(rows.path.name.encode() + rows.places.tobytes())
+            elif rows is not None:
+                found.update(photos.digest(rows))
+        for labels in (data.y, data.y_test, data.clean):
+            found.update(b"none" if labels is None else np.ascontiguousarray(labels).tobytes())
+        return found.hexdigest()
+
+    @cached_property
     def y_test(self) -> Tensor | None:
         """On the device once: a copy from the host would wait for all that is under way there."""
         return None if self.data.y_test is None else torch.from_numpy(self.data.y_test).to(self.task.device)
@@ -109,7 +125,7 @@ class Run:
                     torch.cuda.synchronize()
                 seconds = time.perf_counter() - began
         restore(state, saved)
-        return 1.1 * seconds * task.epochs * len(batch_sizes(len(task.y), task.batch_size))  # a little for the test rows
+        return 1.1 * seconds * (task.epochs - state.t) * len(batch_sizes(len(task.y), task.batch_size))  # a little for the test rows
 
     def labels(self) -> pd.DataFrame:
         """labels.csv: a row for every training row."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import statistics
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,13 +29,20 @@ if TYPE_CHECKING:
     from sprl.run import Row, Run
     from sprl.tune import Trial
 
-console = Console(highlight=False)
+
+class Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read us has enough, e.g. `| head`: training goes on all the same."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+console = Terminal(highlight=False)
 HOUR = 3600
 
 
 def say(title: str, text: str) -> None:
     """A line with a heading in the margin."""
-    console.print(Text.assemble((f"{title:<10}", "bold"), printable(text)), soft_wrap=True)
+    console.print(Text.assemble((f"{title:<9} ", "bold"), printable(text)), soft_wrap=True)
 
 
 @contextmanager
@@ -74,6 +83,8 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected() * count
     say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}")
+    if count > 1 and device.type == "cpu":
+        say("", "on a CPU runs side by side take turns, which gains nothing")
     if seconds > HOUR and device.type == "cpu":
         large = config.network.split(":")[0] in ("resnet18", "convnet")
         hint = "--network cnn" if large else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
@@ -128,10 +139,8 @@ def numbers(row: Row) -> str:
 
 def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     """At the end: how good, how many labels look wrong, where the files are, what to do next."""
-    if summary["interrupted"]:
-        stopped(run, path)
     if summary["last10"] is not None:
-        say("Accuracy", f"{summary['last10']:.1f} % on the test rows (mean of the last ten epochs)")
+        say("Accuracy", f"{summary['last10']:.1f} % on the test rows (mean of the last {min(10, summary['epochs'])} epochs)")
     else:
         say("Agreement", f"{summary['agreement']:.1f} % of the given labels (there are no test labels to measure accuracy with)")
     last = run.rows[-1]
@@ -153,16 +162,16 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} {new}")
 
 
-def results_together(runs: Sequence[Run], summaries: Sequence[Row], paths: Sequence[Path]) -> None:
+def results_together(ended: Sequence[tuple[Run, Row, Path]]) -> None:
     """At the end of several: a line each, then their mean."""
     scores = []
-    for run, summary, path in zip(runs, summaries, paths, strict=True):
+    for run, summary, path in ended:
         kind, score = ("accuracy", summary["last10"]) if summary["last10"] is not None else ("agreement", summary["agreement"])
         scores.append(score)
         wrong = f"{summary['label_issues']:,} of {len(run.data.y):,} labels look wrong"
         say(f"seed {run.config.seed}", f"{kind} {score:.1f} %; {wrong}; {path}/")
     if len(scores) > 1:
-        seconds = max(run.seconds for run in runs)
+        seconds = max(run.seconds for run, _, _ in ended)
         spread = f"{statistics.mean(scores):.2f} % on average, {statistics.stdev(scores):.2f} standard deviation"
         say("Together", f"{spread}; {duration(seconds)} for {len(scores)} runs")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -121,13 +120,23 @@ def contents(state: State) -> dict[str, Any]:
 
 
 def snapshot(state: State) -> dict[str, Any]:
-    """A copy, to go back to."""
-    return copy.deepcopy(contents(state))
+    """A copy to go back to, in the host's memory, which has more room than a GPU's."""
+    return copied(contents(state))
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return type(value)(copied(item) for item in value) if isinstance(value, list | tuple) else value
 
 
 def restore(state: State, saved: dict[str, Any]) -> None:
     """Bring `state` back to the snapshot, which may lie on another device."""
     device = state.progress.at.device
+    if state.host:
+        torch.cuda.synchronize()
     state.networks.load_state_dict(saved["networks"])
     state.optimizer.load_state_dict(saved["optimizer"])
     for group in state.optimizer.param_groups:

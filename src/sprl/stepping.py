@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import record
@@ -75,6 +76,7 @@ def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forw
     step, logits = forward(state.networks, state.method, task.augment, task.precision, raw, index, y, state.memory)
     state.optimizer.zero_grad(set_to_none=True)
     step.loss.backward()
+    convolution.join()
     state.optimizer.step()
     record(state.memory, logits, Batch(index, y))
     progress = state.progress
@@ -175,6 +177,7 @@ class Captured:
 
     def capture(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> Graph:
         graph = torch.cuda.CUDAGraph()
+        convolution.waiting.clear()  # of a step that failed
         found = Graph(graph, index.clone(), None if raw is None else raw.clone())
         saved = snapshot(state)
         state.optimizer.zero_grad(set_to_none=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from sprl import convolution
+from sprl.errors import InputError
 from sprl.run import Row, Run
 
 
@@ -25,19 +26,15 @@ def together(runs: Sequence[Run]) -> Iterator[tuple[Run, Row | None]]:
             for turn in list(left):
                 run, rows, stream = turn
                 with torch.cuda.stream(stream):
-                    row = next(rows, END)
-                if isinstance(row, End):
-                    left.remove(turn)
-                else:
-                    yield run, row
+                    try:
+                        row = next(rows)
+                    except StopIteration:
+                        left.remove(turn)
+                        continue
+                    except InputError as error:
+                        raise InputError(f"seed {run.config.seed}: {error}") from error
+                yield run, row
     finally:
         convolution.alone = True
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-
-
-class End:
-    """What comes after a run's last row."""
-
-
-END = End()

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from sprl import commands, seeds_together
+from sprl import commands
 from sprl.commands import Stop, begin, go_on
 from sprl.config import Config
 from sprl.errors import InputError
-from sprl.seeds_together import begin_together
 
 CONFIG = Config(corrupt="symmetric:0.2", epochs=8, seed=3)
 SAME = ("metrics.jsonl", "model.safetensors", "labels.csv")
@@ -23,7 +22,7 @@ def alone(tmp_path_factory):
 
 
 def test_a_seed_beside_others_is_the_run_alone(alone, tmp_path, capsys):
-    code = begin_together(CONFIG, 2, str(tmp_path / "runs"), overwrite=False, demonstration=False)
+    code = begin(CONFIG, str(tmp_path / "runs"), overwrite=False, demonstration=False, count=2)
     assert code == 0
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["seed-3", "seed-4"]
     assert {name: (tmp_path / "runs" / "seed-4" / name).read_bytes() for name in SAME} == alone
@@ -45,11 +44,25 @@ def test_stopped_runs_go_on_one_by_one(alone, tmp_path, monkeypatch, capsys):
     def soon():
         yield After()
 
-    monkeypatch.setattr(seeds_together, "stopping", soon)
-    assert begin_together(CONFIG, 2, str(tmp_path / "runs"), overwrite=False, demonstration=False) == 128 + 15
+    monkeypatch.setattr(commands, "stopping", soon)
+    assert begin(CONFIG, str(tmp_path / "runs"), overwrite=False, demonstration=False, count=2) == 128 + 15
     assert "sprl train --resume" in capsys.readouterr().out
     with pytest.raises(InputError, match="holds a run already"):
-        begin_together(CONFIG, 2, str(tmp_path / "runs"), overwrite=False, demonstration=False)
-    monkeypatch.setattr(seeds_together, "stopping", commands.stopping)
+        begin(CONFIG, str(tmp_path / "runs"), overwrite=False, demonstration=False, count=2)
+    monkeypatch.undo()
     assert go_on(str(tmp_path / "runs" / "seed-4"), CONFIG, set(), None, overwrite=False) == 0
     assert {name: (tmp_path / "runs" / "seed-4" / name).read_bytes() for name in SAME} == alone
+
+
+def test_one_that_fails_names_its_seed_and_leaves_nothing_half_begun(tmp_path):
+    with pytest.raises(InputError, match=r"^seed \d: the loss of epoch 1"):
+        begin(replace(CONFIG, lr=1e30), str(tmp_path / "runs"), overwrite=False, demonstration=False, count=2)
+    assert not list((tmp_path / "runs").glob("*/config.json"))
+
+
+def test_a_folder_of_several_is_neither_a_run_nor_made_inside_one(tmp_path):
+    assert begin(replace(CONFIG, epochs=2), str(tmp_path / "runs"), overwrite=False, demonstration=False, count=2) == 0
+    with pytest.raises(InputError, match=r"holds 2 runs: go on with each, such as sprl train --resume .*seed-3"):
+        go_on(str(tmp_path / "runs"), CONFIG, set(), None, overwrite=False)
+    with pytest.raises(InputError, match="holds a run itself"):
+        begin(replace(CONFIG, epochs=2), str(tmp_path / "runs" / "seed-3"), overwrite=False, demonstration=False, count=2)
