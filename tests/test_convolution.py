@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import library
 
 from sprl.convolution import conv
 
@@ -25,4 +26,4 @@ def test_values_and_gradients_are_the_plain_ones(stride, padding, size, of_data)
 def test_the_operator_tells_the_truth_about_its_shapes_and_layouts():
     x = torch.randn(3, 4, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
     weight = torch.randn(6, 4, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
-    torch.library.opcheck(conv, (x, weight, weight.detach().clone(), 2, 1))
+    library.opcheck(conv, (x, weight, weight.detach().clone(), 2, 1))

@@ -8,7 +8,7 @@ Compiled bf16 steps use it (see networks.Conv): there every gradient is handed o
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 alone = True  # whether one run has the GPU to itself; several fill it without this, and graphs with two branches get in each other's way
 waiting: set[torch.device] = set()  # devices on which a weights' gradient has not been waited for yet
@@ -26,7 +26,7 @@ def join() -> None:
     waiting.clear()
 
 
-@torch.library.custom_op("sprl::conv", mutates_args=())
+@library.custom_op("sprl::conv", mutates_args=())
 def conv(x: Tensor, weight: Tensor, cast: Tensor, stride: int, padding: int) -> Tensor:
     """The convolution of x [B, C, H, W] with `cast`, which is `weight` in x's type; the gradient goes to `weight`, in its own type."""
     return torch.conv2d(x, cast, None, stride, padding)
@@ -37,7 +37,7 @@ def _(x: Tensor, weight: Tensor, cast: Tensor, stride: int, padding: int) -> Ten
     return torch.conv2d(x, cast, None, stride, padding)
 
 
-@torch.library.custom_op("sprl::conv_backward", mutates_args=())
+@library.custom_op("sprl::conv_backward", mutates_args=())
 def conv_backward(dy: Tensor, x: Tensor, cast: Tensor, kind: torch.dtype, stride: int, padding: int, first: bool) -> tuple[Tensor, Tensor]:
     """Gradients of x and, as `kind`, of the weights. `first`: x is the data, which needs none (an empty tensor stands for it)."""
 
