@@ -180,7 +180,7 @@ def take_over(run: Run, saved: dict[str, Any], path: Path) -> None:
         method = check(saved, run)
         saved = copy.deepcopy(saved)  # out of the file, which the next saving moves away
         if saved["stepper"] != state.stepper.name:
-            state.stepper = Eager() if saved["stepper"] == "eager" else Captured(compiled=saved["stepper"] == "compiled")
+            state.stepper = Eager() if saved["stepper"] == "eager" else Captured(run.task.device, compiled=saved["stepper"] == "compiled")
         restore(state, saved["state"])
     except InputError:
         raise

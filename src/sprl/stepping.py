@@ -43,12 +43,12 @@ def arithmetic(precision: Precision, device: torch.device) -> torch.autocast:
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """On a GPU: cuDNN tries its algorithms on each new shape, and fp32 convolutions use TF32."""
+    """On a GPU: it is the current one, cuDNN tries its algorithms on each new shape, and fp32 convolutions use TF32."""
     if device.type != "cuda":
         yield
         return
     cudnn = torch.backends.cudnn
-    with cudnn.flags(enabled=True, benchmark=True, deterministic=cudnn.deterministic, allow_tf32=True):
+    with torch.cuda.device(device), cudnn.flags(enabled=True, benchmark=True, deterministic=cudnn.deterministic, allow_tf32=True):
         yield
 
 
@@ -116,12 +116,12 @@ class Captured:
     If capture or compilation fails, the state is restored and the run goes on without, with a warning.
     """
 
-    def __init__(self, compiled: bool = False, free: bool = False) -> None:
+    def __init__(self, device: torch.device | None = None, compiled: bool = False, free: bool = False) -> None:
         self.compiled = compiled
         self.free = free  # to be compiled later if that proves worth it
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.seen = Counter[int]()
-        self.stream = torch.cuda.Stream()
+        self.stream = torch.cuda.Stream(device)
         self.pool = torch.cuda.graph_pool_handle()  # one for all: they never run at once
 
     @property
@@ -206,7 +206,7 @@ def find_stepper(device: torch.device, graph: bool | None, compile: bool | None,
         raise InputError("--compile goes with captured graphs: leave out --no-graph")
     if not (ours or compile if graph is None else graph):
         return Eager()
-    return Captured(compiled=bool(compile), free=compile is None)
+    return Captured(device, compiled=bool(compile), free=compile is None)
 
 
 # Measured on an H200 (docs/speed.md): the share of a captured step that compilation saves, and what it costs at first, in seconds.
@@ -217,7 +217,7 @@ def consider_compiling(state: State, seconds_left: float) -> None:
     """Compile from here on if what that saves in the time that is left is more than twice what it costs."""
     stepper = state.stepper
     if isinstance(stepper, Captured) and stepper.free and SAVING * seconds_left > 2 * COMPILATION:
-        state.stepper = Captured(compiled=True)
+        state.stepper = Captured(stepper.stream.device, compiled=True)
 
 
 def rates(group: dict[str, Any]) -> tuple[Any, ...]:
