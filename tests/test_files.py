@@ -189,9 +189,16 @@ def test_a_folder_with_nothing_but_what_a_killed_process_left_counts_as_empty(tm
 def test_a_folder_that_cannot_be_written_to_is_one_clear_error(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "deeper"):
-        with pytest.raises(InputError, match=r"cannot write to .*: Not a directory"):
+        with pytest.raises(InputError, match=r"cannot write to .*file is a file"):
             make_folder(str(path), "data", overwrite=False)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".part-config.json").mkdir()  # stands in the way of every file
     with pytest.raises(InputError, match=r"cannot write to .*run: Is a directory"), held(tmp_path / "run"):
         pass
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write to .*run: .*file is a file"):
+        check_folder(str(tmp_path / "file" / "run"), overwrite=False)
+    check_folder(str(tmp_path / "not" / "yet" / "there"), overwrite=False)

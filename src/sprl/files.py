@@ -55,7 +55,11 @@ def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
 def check_folder(out: str | None, overwrite: bool) -> None:
     """Refuse a folder that holds something else, or a run that is to stay."""
     path = Path(out) if out is not None else None
+    place = (path or Path("runs")).absolute()
     try:
+        nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            raise InputError(f"cannot write to {path or 'runs'}: {nearest} is {'write-protected' if nearest.is_dir() else 'a file'}")
         if path is None or not path.exists() or all(is_left_over(entry.name) for entry in path.iterdir()):
             return
     except OSError as error:
