@@ -210,7 +210,7 @@ def find_stepper(device: torch.device, graph: bool | None, compile: bool | None,
 
 
 # Measured on an H200 (docs/speed.md): the share of a captured step that compilation saves, and what it costs at first, in seconds.
-SAVING, COMPILATION = 0.2, 17.0
+SAVING, COMPILATION = 0.2, 19.0
 
 
 def consider_compiling(state: State, seconds_left: float) -> None:
