@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from saved_runs import CONFIG, always, begun, noisy
 
 from sprl import checkpoint
 from sprl.checkpoint import EVERY, Keeper, load, save
@@ -18,17 +19,13 @@ from sprl.data import arrays
 from sprl.engine import never
 from sprl.errors import InputError, SprlWarning
 from sprl.files import CHECKPOINT, METRICS, PREVIOUS
-from sprl.noise import corrupt
 from sprl.run import prepare
 from sprl.schema import read
 
 
 @pytest.fixture
 def data(points, tmp_path):
-    """Clusters, a third of whose labels are wrong."""
-    x, clean = points
-    np.savez(tmp_path / "points.npz", x=x, y=corrupt(clean, "symmetric:0.33", 4, seed=0), x_test=x, y_test=clean)
-    return arrays.load(tmp_path / "points.npz")
+    return noisy(points, tmp_path)
 
 
 @pytest.fixture
@@ -37,9 +34,6 @@ def pictures(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "pictures.npz", x=rng.integers(0, 256, (60, 16, 16), np.uint8), y=np.arange(60) % 3)
     return arrays.load(tmp_path / "pictures.npz")
-
-
-CONFIG = Config(data="points", epochs=16, batch_size=128, lr=0.01)
 
 
 def standing(run):
@@ -52,19 +46,6 @@ def standing(run):
 def outcome(run):
     """All that a run leaves."""
     return *standing(run), run.labels().to_csv()
-
-
-def always():
-    return True
-
-
-def begun(data, folder, batches=1):
-    """A run saved after so many batches."""
-    run = prepare(CONFIG, data)
-    for _, _ in zip(range(batches), run.train(always), strict=False):
-        pass
-    save(folder, run)
-    return run
 
 
 @pytest.mark.parametrize("kind", ["search", "standard", "augmented"])

@@ -6,40 +6,19 @@ import shutil
 from contextlib import suppress
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from saved_runs import CONFIG, always, begun, noisy
 
 from sprl.checkpoint import Keeper, load, save
-from sprl.config import Config
-from sprl.data import arrays
 from sprl.engine import never
 from sprl.errors import InputError
 from sprl.files import CHECKPOINT, FILES, adopt, aside, check_folder, held, make_folder, tidy, write_config, write_results
-from sprl.noise import corrupt
 from sprl.run import prepare
-
-CONFIG = Config(data="points", epochs=16, batch_size=128, lr=0.01)
 
 
 @pytest.fixture
 def data(points, tmp_path):
-    """Clusters, a third of whose labels are wrong."""
-    x, clean = points
-    np.savez(tmp_path / "points.npz", x=x, y=corrupt(clean, "symmetric:0.33", 4, seed=0), x_test=x, y_test=clean)
-    return arrays.load(tmp_path / "points.npz")
-
-
-def always():
-    return True
-
-
-def begun(data, folder, batches=1):
-    """A run saved after so many batches."""
-    run = prepare(CONFIG, data)
-    for _, _ in zip(range(batches), run.train(always), strict=False):
-        pass
-    save(folder, run)
-    return run
+    return noisy(points, tmp_path)
 
 
 class Killed(BaseException):
