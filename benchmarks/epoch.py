@@ -4,7 +4,8 @@
 
 Ours: choice, training with the last batch, test evaluation; the median of the epochs after warm-up. Theirs: a DataLoader with workers,
 pinned memory and per-picture transforms, eager fp32 with TF32, the same method through SPRLLoss or plain cross-entropy, the same
-evaluation. Without CIFAR-10 the pictures are random: the time is the same. Writes results/epoch.json.
+evaluation. Without CIFAR-10 the pictures are random: the time is the same. Runs side by side are compared with runs one after the other,
+as epochs and as whole runs: `start` is what a run takes beyond its epochs (compilation most of it). Writes results/epoch.json.
 """
 
 import argparse
@@ -54,29 +55,19 @@ def make(data: Data, method: str, network: str, seed: int = 0, **more: Any) -> R
     return prepare(config, data)
 
 
-def ours(run: Run, epochs: int, warm: int = 5) -> float:
-    """Median seconds from the end of one epoch to the end of the next, evaluation included."""
-    ends = []
-    for row in run:
-        ends.append(time.perf_counter())
-        if row["epoch"] == epochs:
-            break
-    return float(median(np.diff(ends)[warm - 1 :]))
+def ours(runs: list[Run], epochs: int, warm: int = 5) -> tuple[float, float]:
+    """Median seconds from the end of one epoch to the end of the next, evaluation included; and those before, beyond such epochs.
 
-
-def ours_together(data: Data, network: str, count: int, epochs: int, warm: int = 5) -> float:
-    """Seconds an epoch and run, `count` of them side by side."""
-    runs = [make(data, "sprl", network, seed=seed, compile=network in COMPILED) for seed in range(count)]
-    began = ended = 0.0
-    for run, row in together(runs):
-        if row is None:
-            continue
-        if row["epoch"] == warm and run is runs[-1]:
-            began = time.perf_counter()
-        if row["epoch"] == epochs and run is runs[-1]:
-            ended = time.perf_counter()
-            break
-    return (ended - began) / (epochs - warm) / count
+    Of several runs side by side: of all of them.
+    """
+    began, ends = time.perf_counter(), []
+    for run, row in together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0]):
+        if row is not None and run is runs[-1]:
+            ends.append(time.perf_counter())
+            if row["epoch"] == epochs:
+                break
+    epoch = float(median(np.diff(ends)[warm - 1 :]))
+    return epoch, ends[warm - 1] - began - warm * epoch
 
 
 class Pictures(Dataset[tuple[torch.Tensor, int, int]]):
@@ -152,18 +143,24 @@ if __name__ == "__main__":
     for network in args.networks.split(","):
         for method in METHODS:
             run = make(data, method, network, compile=network in COMPILED or None)
-            record: Record = {"data": name, "network": network, "method": method, "seed": 0, "ours": ours(run, args.epochs)}
+            record: Record = {"data": name, "network": network, "method": method, "seed": 0}
+            record["ours"], record["start"] = ours([run], args.epochs)
             record |= {"step": run.state.stepper.name, "precision": run.task.precision}
             if args.captured and network in COMPILED:
-                record["ours_captured_only"] = ours(make(data, method, network, compile=False), args.epochs)
+                record["ours_captured_only"] = ours([make(data, method, network, compile=False)], args.epochs)[0]
             if not args.no_theirs:
                 record["theirs"] = theirs(data, run.data.y, method, network, args.workers)
                 record["ratio"] = record["theirs"] / record["ours"]
             records.append(record)
             print(record, flush=True)
         if args.together > 1 and network == args.networks.split(",")[0]:
-            one = next(r["ours"] for r in records if r["network"] == network and r["method"] == "sprl")
-            each = ours_together(data, network, args.together, args.epochs)
-            records.append({"network": network, "together": args.together, "each": each, "gain": one / each})
-            print(records[-1], flush=True)
+            one = next(r for r in records if r["network"] == network and r["method"] == "sprl")
+            runs = [make(data, "sprl", network, seed=seed, compile=network in COMPILED or None) for seed in range(args.together)]
+            all_of_them, start = ours(runs, args.epochs)
+            record = {"network": network, "together": args.together, "each": all_of_them / args.together, "start": start}
+            record["gain"] = one["ours"] / record["each"]
+            alone, beside = one["start"] + EPOCHS * one["ours"], (start + EPOCHS * all_of_them) / args.together
+            record |= {"gain_of_whole_runs": alone / beside, "seconds_a_run": beside, "seconds_a_run_alone": alone}  # computed
+            records.append(record)
+            print(record, flush=True)
     save(args.out, records, batch_size=128, workers=args.workers)
