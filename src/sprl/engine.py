@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from sprl import schedules
-from sprl.core import Batch, Clock, Method
+from sprl.core import Clock, Method
 from sprl.data.rows import Rows, Streamed, fetch
 from sprl.draws import Draws
 from sprl.errors import InputError
 from sprl.fields import checked
-from sprl.labels import new_record, record
+from sprl.labels import new_record, record, see
 from sprl.networks import Factory, build
 from sprl.seeds import stream_seed
 from sprl.state import Precision, Progress, State, Task
@@ -157,7 +157,7 @@ def visit_unseen(task: Task, state: State) -> None:
     """Record a prediction in evaluation mode for the rows that no epoch has visited."""
     rows = (state.memory["visits"] == 0).nonzero().squeeze(1)
     if len(rows):
-        record(state.memory, predict_logits(state.networks, task.x, rows, precision=task.precision), Batch(rows, task.y[rows]))
+        record(state.memory, see(predict_logits(state.networks, task.x, rows, precision=task.precision), task.y[rows]), rows)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:

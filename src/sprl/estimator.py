@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch.utils.data import Dataset
 
+from sprl.audit import judge
 from sprl.config import find_device, find_precision, make_method, settle
 from sprl.core import Method
 from sprl.data import Array, How, Preprocess, channels_first, check_learnable, encode
@@ -138,7 +139,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.T1_ = getattr(state.method, "T1", None)
         self.networks_ = state.networks.eval()
         self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(rows)))
-        self.noise_rate_ = float(self._issues["is_label_issue"].mean())
+        self.noise_rate_ = judge(self._issues["label_quality"].to_numpy()).rate
         warn_of_doubts(self._issues, state.memory)
         return self
 

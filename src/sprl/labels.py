@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sprl.core import Batch, Memory
+from sprl.audit import SHARPNESS, judge
+from sprl.core import Memory
 from sprl.errors import InputError, SprlWarning
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+CALM = 256  # samples over which the share of contradicted labels is smoothed: batches may be small
+FLOOR = 1e-3  # what an epoch counts that contradicts no label
 
 
 def new_record(previous: Tensor) -> Memory:
@@ -22,18 +27,44 @@ def new_record(previous: Tensor) -> Memory:
     device = previous.device
     return {
         "previous": previous,  # p^{t-1}: the prediction of the last visit; zeros: none yet
-        "likely": torch.zeros(len(previous), device=device),  # the sum over visits of p[given label]
+        "support": torch.zeros(len(previous), device=device),  # the sum over visits of weight times support (docs/labels.md)
+        "weight": torch.zeros(len(previous), device=device),
         "visits": torch.zeros(len(previous), device=device),
+        "contradicted": torch.zeros((), device=device),  # the share of labels that lose against another class, of late
     }
 
 
+class Seen(NamedTuple):
+    """What a batch's predictions say of its labels."""
+
+    p: Tensor  # [B, C] probabilities, the mean over networks
+    support: Tensor  # [B] of the given label: p[label] / (p[label] + p[strongest other]); 1/2 is a tie
+    contradicted: Tensor  # 0-d: the share of labels below a tie
+
+
 @torch.no_grad()
-def record(memory: Memory, logits: Tensor, batch: Batch) -> None:
-    """Note the predictions of a batch from its logits [M, B, C]."""
+def see(logits: Tensor, y: Tensor) -> Seen:
+    """From logits [M, B, C] and given labels [B]."""
     p = logits.float().softmax(-1).mean(0)
-    memory["previous"][batch.index] = p.to(memory["previous"].dtype)
-    memory["likely"].index_add_(0, batch.index, p.gather(1, batch.y.unsqueeze(1)).squeeze(1))
-    memory["visits"].index_add_(0, batch.index, torch.ones_like(p[:, 0]))
+    given = p.gather(1, y.unsqueeze(1)).squeeze(1)
+    rival = p.scatter(1, y.unsqueeze(1), 0.0).amax(1)
+    return Seen(p, given / (given + rival), (rival > given).float().mean())
+
+
+@torch.no_grad()
+def record(memory: Memory, seen: Seen, index: Tensor) -> None:
+    """Note a visit to the samples `index` [B].
+
+    It counts by the square of the share of labels that are contradicted at that time: a network that agrees with every label, having
+    memorised them, has nothing to say of any.
+    """
+    share = memory["contradicted"]
+    share += (seen.contradicted - share) * (len(index) / (len(index) + CALM))
+    weight = (share.square() + FLOOR).expand(len(index))
+    memory["previous"][index] = seen.p.to(memory["previous"].dtype)
+    memory["support"].index_add_(0, index, weight * seen.support)
+    memory["weight"].index_add_(0, index, weight)
+    memory["visits"].index_add_(0, index, torch.ones_like(weight))
 
 
 class Recorder:
@@ -50,7 +81,7 @@ class Recorder:
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
         index = torch.as_tensor(index, device=logits.device)
-        record(self.memory, logits.unsqueeze(0), Batch(index, self.y[index]))
+        record(self.memory, see(logits.unsqueeze(0), self.y[index]), index)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, given_label, predicted_label` (cleanlab's words)."""
@@ -68,50 +99,49 @@ def as_labels(y: Sequence[int] | Tensor, num_classes: int) -> Tensor:
 
 
 def label_quality(memory: Memory) -> Tensor:
-    """The mean probability of the given label over the visits, in [0, 1]. [N]
+    """The weighted mean of a label's support over the visits, in [0, 1]. [N]
 
-    The mean remembers what was thought before a label was memorised; the last prediction alone does not (docs/log.md).
     1 for a sample that was never visited: nothing speaks against its label.
     """
-    visits = memory["visits"]
-    return torch.where(visits > 0, memory["likely"] / visits.clamp(min=1), 1.0).clamp(0, 1)
-
-
-def predicted_label(memory: Memory, y: Tensor) -> Tensor:
-    r"""argmax over k of $p[k] / \sqrt{s_k}$: p the latest prediction, s_k the mean of p[k] over the samples given k. [N]
-
-    A network is unsure of a rare class, so plain argmax takes its samples for common ones: measured on digits with a 10:1 tail, right
-    labels of the rarest three classes were flagged 3.3 times as often as others, with this correction 2.2 times, for 0.003 of F1.
-    """
-    p, visited = memory["previous"], memory["visits"] > 0
-    size = torch.bincount(y[visited], minlength=p.shape[1])
-    own = torch.zeros_like(p[0], dtype=torch.float32).index_add_(0, y, p.gather(1, y.unsqueeze(1)).squeeze(1).float()) / size.clamp(min=1)
-    own = torch.where(size > 0, own.clamp(min=1 / p.shape[1]), 1.0)
-    best = torch.cat([(part / own.sqrt()).argmax(1) for part in p.split(2**18)])  # in parts: p may be all that memory holds
-    return torch.where(visited, best, y)
+    weight = memory["weight"]
+    return torch.where(weight > 0, memory["support"] / weight.clamp(min=1e-12), 1.0).clamp(0, 1)
 
 
 FEW = 3  # samples of so small a class are not flagged: who is to say that they are wrong?
 
 
-def is_label_issue(memory: Memory, y: Tensor) -> Tensor:
-    """Whether another class than the given one is predicted. [N] bool"""
-    enough = torch.bincount(y, minlength=memory["previous"].shape[1])[y] > FEW
-    return (predicted_label(memory, y) != y) & enough
-
-
 def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None) -> pd.DataFrame:
+    """A row for each sample: what was given, what is suggested, and how sure of it a careful reader may be."""
     import pandas as pd
 
+    quality = label_quality(memory).double().cpu().numpy()
+    wrong = judge(quality).wrong
+    few = (torch.bincount(y, minlength=memory["previous"].shape[1])[y] <= FEW).cpu().numpy()
+    best, confidence = suggest(memory["previous"], y, torch.from_numpy(wrong))
     names = pd.Series(list(range(memory["previous"].shape[1]) if classes is None else classes))
     return pd.DataFrame(
         {
-            "is_label_issue": is_label_issue(memory, y).cpu().numpy(),
-            "label_quality": label_quality(memory).double().cpu().numpy(),
+            "is_label_issue": (wrong > 0.5) & ~few,
+            "label_quality": quality,
+            "wrong_probability": wrong,
             "given_label": names.iloc[y.cpu().numpy()].to_numpy(),
-            "predicted_label": names.iloc[predicted_label(memory, y).cpu().numpy()].to_numpy(),
+            "predicted_label": names.iloc[best.numpy()].to_numpy(),
+            "confidence": confidence.numpy(),
         }
     )
+
+
+def suggest(previous: Tensor, y: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
+    """The class that each sample most likely is, and its probability [N]: the given one if its label is right; if it is `wrong` [N], any
+    other by the latest prediction, as much sharper as the odds are."""
+    best, confidence = [], []
+    for p, given, doubt in zip(previous.split(2**18), y.split(2**18), wrong.split(2**18), strict=True):  # in parts: p may fill the memory
+        others = p.double().pow(SHARPNESS).scatter(1, given.unsqueeze(1), 0.0).cpu()
+        share, other = (others / others.sum(1, keepdim=True).clamp(min=1e-300)).max(1)
+        keep = 1 - doubt >= doubt * share
+        best.append(torch.where(keep, given.cpu(), other))
+        confidence.append(torch.where(keep, 1 - doubt, doubt * share))
+    return torch.cat(best), torch.cat(confidence)
 
 
 def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sprl.core import Batch, Clock, Predict
 from sprl.errors import InputError
 from sprl.fields import read_fields
-from sprl.labels import as_labels, label_issues, new_record, record
+from sprl.labels import as_labels, label_issues, new_record, record, see
 from sprl.methods.sprl import SPRL
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SPRLLoss(nn.Module):
         stacked, batch = logits.unsqueeze(0), Batch(index, self.y[index])
         loss = self.method.step(stacked, batch, self.memory).loss
         if self.training:
-            record(self.memory, stacked, batch)
+            record(self.memory, see(stacked, batch.y), index)
         return loss
 
     def end_epoch(self, predict: Predict | None = None) -> None:

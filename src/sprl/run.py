@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sprl import photos
+from sprl.audit import judge
 from sprl.config import Config, find_device, find_precision, make_method, settle
 from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
@@ -131,7 +132,7 @@ class Run:
         """labels.csv: a row for every training row."""
         visit_unseen(self.task, self.state)  # rows that were held out when it was stopped
         table = label_issues(self.state.memory, self.task.y, self.data.classes)
-        table = table[["given_label", "predicted_label", "label_quality", "is_label_issue"]]
+        table = table[["given_label", "predicted_label", "confidence", "label_quality", "wrong_probability", "is_label_issue"]]
         table.insert(0, "id", self.data.ids)
         table.insert(1, "index", self.data.index)
         if self.data.clean is not None:
@@ -141,6 +142,7 @@ class Run:
     def summary(self, labels: pd.DataFrame) -> Row:
         """summary.json. Accuracies in percent; `last10` is the mean over the last ten epochs, `best_oracle` needs the test labels."""
         T1 = getattr(self.state.method, "T1", None)
+        verdict = judge(labels["label_quality"].to_numpy())
         accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
         agree = predict(self.state.networks, self.task.x, precision=self.task.precision).argmax(1) == self.task.y
         return {
@@ -152,7 +154,8 @@ class Run:
             "agreement": 100 * agree.float().mean().item(),
             "skipped": len(self.data.skipped),
             "label_issues": int(labels["is_label_issue"].sum()),
-            "noise_rate_estimated": float(labels["is_label_issue"].mean()),
+            "noise_rate_estimated": verdict.rate,
+            "noise_rate_interval": [verdict.low, verdict.high],
             "noise_rate_realised": None if self.data.clean is None else float((self.data.y != self.data.clean).mean()),
             "seconds": round(self.seconds, 3),
             "device": str(self.task.device) if self.task.device.type == "cpu" else torch.cuda.get_device_name(self.task.device),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import record
+from sprl.labels import Seen, record, see
 from sprl.state import Precision, State, Task, restore, snapshot
 
 
@@ -61,24 +61,24 @@ def forward(
     index: Tensor,
     y: Tensor,
     memory: Memory,
-) -> tuple[Step, Tensor]:
-    """From rows as they are stored to the method's loss and the logits [M, B, C]: what can be compiled."""
+) -> tuple[Step, Seen]:
+    """From rows as they are stored to the method's loss and what is to be recorded: what can be compiled."""
     x = augment(pixels_to_float(raw))
     with arithmetic(precision, raw.device):
         logits = torch.stack([network(x) for network in networks]).float()
-    return method.step(logits, Batch(index, y), memory), logits
+    return method.step(logits, Batch(index, y), memory), see(logits, y)
 
 
-def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forward: Callable[..., tuple[Step, Tensor]]) -> None:
+def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forward: Callable[..., tuple[Step, Seen]]) -> None:
     """One step, in place and without a word to the host: all it changes are tensors of `state` that stay where they are."""
     raw = task.x[index] if raw is None else raw
     y = task.y[index]
-    step, logits = forward(state.networks, state.method, task.augment, task.precision, raw, index, y, state.memory)
+    step, seen = forward(state.networks, state.method, task.augment, task.precision, raw, index, y, state.memory)
     state.optimizer.zero_grad(set_to_none=True)
     step.loss.backward()
     convolution.join()
     state.optimizer.step()
-    record(state.memory, logits, Batch(index, y))
+    record(state.memory, seen, index)
     progress = state.progress
     progress.chosen[index] = step.chosen.any(0)
     progress.losses.index_copy_(0, progress.at.view(1), step.loss.detach().view(1))
@@ -190,7 +190,7 @@ class Captured:
             raise
         return found
 
-    def forward_for(self, task: Task, size: int) -> Callable[..., tuple[Step, Tensor]]:
+    def forward_for(self, task: Task, size: int) -> Callable[..., tuple[Step, Seen]]:
         """Compiled for full batches; the last one of an epoch, of another size, is not worth the compiler's time."""
         return compiled_forward() if self.compiled and size == task.batch_size else forward
 
@@ -226,7 +226,7 @@ def rates(group: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @cache
-def compiled_forward() -> Callable[..., tuple[Step, Tensor]]:
+def compiled_forward() -> Callable[..., tuple[Step, Seen]]:
     """`forward` compiled once for all runs of this process: weights and memory are its inputs, so runs of one shape share the code."""
     import torch._dynamo
     import torch._inductor
