@@ -21,41 +21,70 @@ Array = NDArray[np.float64]
 
 SHARPNESS = 1.5  # measured (docs/labels.md): how much more than itself a network's odds mean
 Z90 = 1.645  # of a two-sided interval of 90 %
+WINDOW = (-2.2, 0.8)  # where the boundary between wrong and right labels may lie, in log odds
+DEEP, ENOUGH = 0.8, 0.01  # a valley between two peaks is no deeper than this share of the lower one, and leaves so many labels below it
+SEEN, UNSEEN = 0.25, 1.0  # how far off a boundary may be, in log odds: with a valley and without
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`wrong` [N]: the probability that each label is wrong; `rate`: the share of wrong labels, from `low` to `high` with 90 %."""
+    """`wrong` [N]: the probability that each label is wrong; `rate`: the share of wrong labels, from `low` to `high` with 90 %.
+
+    `clear`: wrong and right labels form two heaps. If not, little can be told, and the interval is wide.
+    """
 
     wrong: Array
     rate: float
     low: float
     high: float
+    clear: bool
 
 
 def judge(quality: Array) -> Verdict:
     """From label_quality, where 1/2 is a tie between the given label and another."""
-    against = odds(quality)
-    rate = mixture_share(against)
-    tied = float((quality < 0.5).mean())
-    # what the mixture says and what plain counting says, each as sure as its number of labels allows
-    spans = [(found, Z90 * math.sqrt(max(found * (1 - found), 0.0) / len(quality))) for found in (rate, tied)]
-    low, high = min(found - by for found, by in spans), max(found + by for found, by in spans)
-    return Verdict(posterior(against, rate), rate, max(low, 0.0), min(high, 1.0))
+    for_label = support_logit(quality)
+    boundary = valley(for_label)
+    clear = boundary is not None
+    if boundary is None:
+        share = mixture_share(np.exp(-SHARPNESS * for_label))
+        boundary = -math.inf if share == 0 else math.inf if share == 1 else math.log(share / (1 - share)) / SHARPNESS
+    wrong = posterior(for_label, boundary)
+    rate = float(wrong.mean())
+    spread = SHARPNESS * (SEEN if clear else UNSEEN) * float((wrong * (1 - wrong)).mean())
+    counted = [rate] if clear else [rate, float((quality < 0.5).mean())]  # how many lose to another class: the other extreme
+    chance = Z90 * math.sqrt(max(rate * (1 - rate), 0.0) / len(quality))
+    return Verdict(wrong, rate, max(min(counted) - spread - chance, 0.0), min(max(counted) + spread + chance, 1.0), clear)
 
 
-def odds(quality: Array) -> Array:
-    """How much more likely the evidence is if the label is wrong than if it is right."""
+def support_logit(quality: Array) -> Array:
     q = np.clip(np.asarray(quality, dtype=np.float64), 1e-6, 1 - 1e-6)
-    return ((1 - q) / q) ** SHARPNESS
+    return np.log(q / (1 - q))
 
 
-def posterior(against: Array, rate: float) -> Array:
-    return rate * against / (1 - rate + rate * against)
+def posterior(for_label: Array, boundary: float) -> Array:
+    return 1 / (1 + np.exp(np.clip(SHARPNESS * (for_label - boundary), -50, 50)))
+
+
+def valley(for_label: Array) -> float | None:
+    """The deepest place between two peaks of a smoothed histogram, where a label is as likely wrong as right; None if there is no such."""
+    step, reach = 0.025, 6.0
+    grid = np.arange(-reach, reach + step / 2, step)
+    spread = min(float(for_label.std()), float(np.subtract(*np.percentile(for_label, [75, 25]))) / 1.34)
+    width = max(spread * len(for_label) ** -0.2, step)
+    counts = np.histogram(np.clip(for_label, -reach, reach), np.append(grid - step / 2, reach + step / 2))[0]
+    half = len(grid) // 2
+    kernel = np.exp(-0.5 * (np.arange(-half, half + 1) * step / width) ** 2)
+    density = np.convolve(counts, kernel, "same")
+    lower_peak = np.minimum(np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1])
+    below = np.cumsum(counts) / len(for_label)
+    place = (grid > WINDOW[0]) & (grid < WINDOW[1]) & (below >= ENOUGH) & (below <= 1 - ENOUGH)
+    depth = np.where(place, density / np.maximum(lower_peak, 1e-12), 1.0)
+    return float(grid[depth.argmin()]) if depth.min() < DEEP else None
 
 
 def mixture_share(against: Array) -> float:
-    r"""The maximum over r of $\sum_i \log(1 - r + r L_i)$, which is concave: the share of wrong labels under which L is most likely."""
+    r"""The maximum over r of $\sum_i \log(1 - r + r L_i)$, which is concave: the share of wrong labels, L_i being how much more likely the
+    evidence is for a wrong one."""
 
     def slope(r: float) -> float:
         return float(((against - 1) / (1 - r + r * against)).mean())

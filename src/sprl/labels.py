@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 CALM = 256  # samples over which the share of contradicted labels is smoothed: batches may be small
-FLOOR = 1e-3  # what an epoch counts that contradicts no label
+FLOOR = 1e-3  # what a visit counts at a time that contradicts no label
+FORGET = 0.05  # of what was noted before, at a visit that counts as much as those
 
 
 def new_record(previous: Tensor) -> Memory:
@@ -56,15 +57,18 @@ def record(memory: Memory, seen: Seen, index: Tensor) -> None:
     """Note a visit to the samples `index` [B].
 
     It counts by the square of the share of labels that are contradicted at that time: a network that agrees with every label, having
-    memorised them, has nothing to say of any.
+    memorised them, has nothing to say of any. While it goes on contradicting, it knows better than before, and the past fades.
     """
     share = memory["contradicted"]
     share += (seen.contradicted - share) * (len(index) / (len(index) + CALM))
-    weight = (share.square() + FLOOR).expand(len(index))
+    now = share.square() + FLOOR
+    weight, visits = memory["weight"][index], memory["visits"][index]
+    left = 1 - FORGET * (now * visits / weight.clamp(min=1e-12)).clamp(max=1)
     memory["previous"][index] = seen.p.to(memory["previous"].dtype)
-    memory["support"].index_add_(0, index, weight * seen.support)
-    memory["weight"].index_add_(0, index, weight)
-    memory["visits"].index_add_(0, index, torch.ones_like(weight))
+    for name, more in (("support", now * seen.support), ("weight", now.expand(len(index)))):
+        memory[name][index] = memory[name][index] * left
+        memory[name].index_add_(0, index, more)  # not set: a sample may be in a batch twice
+    memory["visits"].index_add_(0, index, torch.ones_like(left))
 
 
 class Recorder:
