@@ -95,7 +95,7 @@ def test_labels_as_they_are_and_no_accuracy_without_test_labels(pets):
     path = pets / "runs" / "pets-1"
     assert json.loads((path / "summary.json").read_text())["last10"] is None
     labels = pd.read_csv(path / "labels.csv", dtype={"id": str})
-    assert list(labels) == ["id", "index", "given_label", "predicted_label", "label_quality", "is_label_issue"]
+    assert list(labels) == ["id", "index", "given_label", "predicted_label", "confidence", "label_quality", "wrong_probability", "is_label_issue"]
     assert labels["index"].tolist() == list(range(300))
     assert set(labels["given_label"]) == {"ant", "bee", "cat", "dog"}
 

@@ -40,7 +40,7 @@ def test_it_learns_through_wrong_labels_and_names_them(noisy):
     model = NoisyLabelClassifier(**quick).fit(x, names[y])
     assert (model.predict(x) == names[clean]).mean() > 0.97
     issues = model.label_issues()
-    assert list(issues) == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
+    assert list(issues) == ["is_label_issue", "label_quality", "wrong_probability", "given_label", "predicted_label", "confidence"]
     assert (issues["is_label_issue"] == (y != clean)).mean() > 0.95
     assert issues["given_label"].tolist() == names[y].tolist()
     assert model.noise_rate_ == pytest.approx((y != clean).mean(), abs=0.05)

@@ -1,4 +1,4 @@
-"""What is recorded of each sample, and the verdict on its label."""
+"""What is recorded of each sample, and the table made of it."""
 
 import numpy as np
 import pandas as pd
@@ -7,49 +7,100 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprl.core import Batch
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import Recorder, as_labels, is_label_issue, label_quality, new_record, predicted_label, record, warn_of_doubts
+from sprl.labels import CALM, FLOOR, FORGET, Recorder, as_labels, label_quality, new_record, record, see, suggest, warn_of_doubts
 
 
 def logits_of(p):
     return torch.tensor(p).log()
 
 
-def recorded(p, y):
-    """A recorder that saw every sample once, with these probabilities."""
+def recorded(p, y, visits=1):
+    """A recorder that saw every sample so often, each time with these probabilities."""
     recorder = Recorder(y, num_classes=len(p[0]))
-    recorder.update(logits_of(p), torch.arange(len(y)))
+    for _ in range(visits):
+        recorder.update(logits_of(p), torch.arange(len(y)))
     return recorder
 
 
-def test_each_visit_counts_in_the_mean_and_the_last_is_kept():
-    y = torch.tensor([0, 1, 1])
-    memory = new_record(torch.zeros(3, 2))
-    visits = [(0, [0.9, 0.1]), (1, [0.2, 0.8]), (0, [0.3, 0.7]), (0, [0.6, 0.4]), (1, [0.5, 0.5])]
-    for i, p in visits:
-        record(memory, logits_of([[p]]), Batch(torch.tensor([i]), y[[i]]))
-    assert memory["visits"].tolist() == [3, 2, 0]
-    torch.testing.assert_close(memory["previous"], torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.0, 0.0]]))
-    torch.testing.assert_close(label_quality(memory), torch.tensor([(0.9 + 0.3 + 0.6) / 3, (0.8 + 0.5) / 2, 1.0]))
+def test_support_is_the_given_label_against_its_strongest_rival():
+    seen = see(logits_of([[[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.25, 0.25, 0.5]]]), torch.tensor([0, 0, 1]))
+    torch.testing.assert_close(seen.support, torch.tensor([0.6 / 0.9, 0.2 / 0.7, 0.25 / 0.75]))
+    assert seen.contradicted.item() == pytest.approx(2 / 3)
+
+
+def test_quality_by_a_slow_loop():
+    """Three samples, batches of one and two, in any order: the weighted mean of support, the past fading."""
+    torch.manual_seed(0)
+    y = torch.tensor([0, 1, 2])
+    memory = new_record(torch.zeros(3, 3))
+    share, support, weight, visits = 0.0, [0.0] * 3, [0.0] * 3, [0] * 3
+    for index in ([0], [1, 2], [2], [0, 1], [2, 0], [1]):
+        logits = torch.randn(1, len(index), 3) * 2
+        record(memory, see(logits, y[index]), torch.tensor(index))
+        p = logits[0].softmax(1).tolist()
+        given = [p[i][y[j]] for i, j in enumerate(index)]
+        rival = [max(v for k, v in enumerate(p[i]) if k != y[j]) for i, j in enumerate(index)]
+        against = sum(r > g for g, r in zip(given, rival, strict=True)) / len(index)
+        share += (against - share) * len(index) / (len(index) + CALM)
+        now = share**2 + FLOOR
+        for g, r, j in zip(given, rival, index, strict=True):
+            left = 1 - FORGET * (min(1, now * visits[j] / weight[j]) if visits[j] else 0)
+            support[j], weight[j] = support[j] * left + now * g / (g + r), weight[j] * left + now
+            visits[j] += 1
+    assert memory["visits"].tolist() == visits
+    assert label_quality(memory).tolist() == pytest.approx([s / w for s, w in zip(support, weight, strict=True)], rel=1e-5)
+
+
+def test_the_last_prediction_is_kept():
+    memory = new_record(torch.zeros(2, 2))
+    for p in ([0.9, 0.1], [0.6, 0.4]):
+        record(memory, see(logits_of([[p]]), torch.tensor([0])), torch.tensor([0]))
+    torch.testing.assert_close(memory["previous"], torch.tensor([[0.6, 0.4], [0.0, 0.0]]))
+
+
+def test_what_was_thought_before_memorising_outweighs_what_is_thought_after():
+    """First both are contradicted, then every label is agreed with, for much longer: the contradicted stay suspicious."""
+    y = [0] * 600
+    doubtful = torch.arange(600) % 2 == 0
+    before = torch.where(doubtful[:, None], torch.tensor([0.1, 0.9]), torch.tensor([0.9, 0.1])).log()
+    recorder = Recorder(y, num_classes=2)
+    for _ in range(5):
+        recorder.update(before, torch.arange(600))
+    for _ in range(50):
+        recorder.update(logits_of([[0.99, 0.01]] * 600), torch.arange(600))
+    quality = label_quality(recorder.memory)
+    assert quality[doubtful].max() < 0.5 < quality[~doubtful].min()
+
+
+def test_while_labels_are_contradicted_the_past_fades():
+    """A label that was contradicted first and agreed with for long, while others are contradicted on, comes to be trusted."""
+    recorder = Recorder([0] * 600, num_classes=2)
+    always = torch.arange(600) >= 300
+    for visit in range(60):
+        now = always | (torch.arange(600) < 150 if visit < 10 else False)
+        recorder.update(torch.where(now[:, None], torch.tensor([0.1, 0.9]), torch.tensor([0.9, 0.1])).log(), torch.arange(600))
+    quality = label_quality(recorder.memory)
+    assert quality[:150].min() > 0.8  # a plain mean would say 0.77
+    assert quality[always].max() < 0.11
 
 
 def test_a_sample_twice_in_one_batch_is_two_visits():
     memory = new_record(torch.zeros(1, 2))
-    record(memory, logits_of([[[0.9, 0.1], [0.3, 0.7]]]), Batch(torch.tensor([0, 0]), torch.tensor([0, 0])))
+    record(memory, see(logits_of([[[0.9, 0.1], [0.3, 0.7]]]), torch.tensor([0, 0])), torch.tensor([0, 0]))
     assert memory["visits"].tolist() == [2]
     assert label_quality(memory).item() == pytest.approx(0.6)
 
 
 def test_two_networks_are_recorded_by_their_mean_probability():
     memory = new_record(torch.zeros(1, 2))
-    record(memory, logits_of([[[0.9, 0.1]], [[0.5, 0.5]]]), Batch(torch.tensor([0]), torch.tensor([0])))
+    record(memory, see(logits_of([[[0.9, 0.1]], [[0.5, 0.5]]]), torch.tensor([0])), torch.tensor([0]))
     torch.testing.assert_close(memory["previous"], torch.tensor([[0.7, 0.3]]))
 
 
 def test_recording_carries_no_gradient():
     memory = new_record(torch.zeros(1, 2))
-    record(memory, torch.zeros(1, 1, 2, requires_grad=True), Batch(torch.tensor([0]), torch.tensor([0])))
+    record(memory, see(torch.zeros(1, 1, 2, requires_grad=True), torch.tensor([0])), torch.tensor([0]))
     assert not any(value.requires_grad for value in memory.values())
 
 
@@ -64,44 +115,58 @@ def test_quality_is_a_probability_whatever_the_logits(visits):
 
 
 def test_rounding_takes_no_quality_beyond_one():
-    assert label_quality({"likely": torch.tensor([3.0000002]), "visits": torch.tensor([3.0])}).item() == 1
+    assert label_quality({"support": torch.tensor([3.0000002]), "weight": torch.tensor([3.0])}).item() == 1
 
 
-def test_predicted_label_by_a_slow_loop():
+def test_a_suggestion_by_a_slow_loop():
     torch.manual_seed(0)
-    p, y = torch.randn(60, 4).mul(2).softmax(1), torch.randint(3, (60,))  # nobody is given class 3
-    scale = [max(p[y == k, k].mean().item(), 0.25) for k in range(3)] + [1.0]
-    slow = [max(range(4), key=lambda k: row[k] / scale[k] ** 0.5) for row in p.tolist()]
-    predicted = predicted_label(new_record(torch.zeros(60, 4)) | {"previous": p, "visits": torch.ones(60)}, y)
-    assert predicted.tolist() == slow
-    assert not torch.equal(predicted, p.argmax(1))  # else the correction was not tested
+    p, y, wrong = torch.randn(50, 4).softmax(1), torch.randint(4, (50,)), torch.rand(50).double()
+    best, confidence = suggest(p, y, wrong)
+    for row, of, doubt, label, sure in zip(p.double(), y.tolist(), wrong.tolist(), best.tolist(), confidence.tolist(), strict=True):
+        squares = [0.0 if k == of else row[k].item() ** 2 for k in range(4)]
+        assert label == (of if doubt <= 0.5 else squares.index(max(squares)))
+        assert sure == pytest.approx(1 - doubt if doubt <= 0.5 else doubt * max(squares) / sum(squares))
+    assert (best == y).any()
+    assert (best != y).any()
+
+
+def two_heaps(size=200, wrong=60):
+    """Two classes; the first `wrong` samples of the first were given it though the network is sure of the second."""
+    torch.manual_seed(1)
+    y = [0] * size + [1] * size
+    sure = 1 / (1 + torch.exp(-(2.5 + 0.7 * torch.randn(2 * size))))
+    toward = torch.tensor([1.0] * wrong + [0.0] * (size - wrong) + [1.0] * size)
+    one = torch.where(toward > 0, sure, 1 - sure)
+    return torch.stack([1 - one, one], 1).tolist(), y
+
+
+def test_label_issues_of_two_heaps():
+    p, y = two_heaps()
+    frame = recorded(p, y).label_issues(classes=["cat", "dog"])
+    assert list(frame) == ["is_label_issue", "label_quality", "wrong_probability", "given_label", "predicted_label", "confidence"]
+    assert frame["is_label_issue"].tolist() == [True] * 60 + [False] * 340
+    assert (frame["is_label_issue"] == (frame["wrong_probability"] > 0.5)).all()
+    assert frame["given_label"].tolist() == ["cat"] * 200 + ["dog"] * 200
+    assert frame["predicted_label"].tolist() == ["dog"] * 60 + ["cat"] * 140 + ["dog"] * 200
+    assert frame["confidence"].tolist() == pytest.approx((frame["wrong_probability"] - 0.5).abs() + 0.5)
 
 
 @pytest.mark.parametrize(("size", "flagged"), [(3, False), (4, True)])
 def test_classes_of_three_samples_are_never_flagged(size, flagged):
-    y = [0] * 8 + [1] * size
-    recorder = recorded([[0.99, 0.01]] * len(y), y)  # class 1 is never predicted
-    issues = is_label_issue(recorder.memory, recorder.y)
-    assert issues.tolist() == [False] * 8 + [flagged] * size
+    p, y = two_heaps()
+    few = recorded([[*row, 0.0] for row in p] + [[0.98, 0.01, 0.01]] * size, y + [2] * size).label_issues()
+    assert few["is_label_issue"][400:].tolist() == [flagged] * size
+    assert few["wrong_probability"][400:].min() > 0.5
 
 
 def test_samples_never_visited_are_not_flagged():
-    recorder = Recorder([1] * 5, num_classes=2)
-    recorder.update(logits_of([[0.9, 0.1]] * 4), torch.arange(4))
-    issues = recorder.label_issues()
-    assert issues["is_label_issue"].tolist() == [True] * 4 + [False]
-    assert issues["label_quality"].idxmax() == 4
-    assert issues["predicted_label"].tolist() == [0] * 4 + [1]
-
-
-def test_label_issues_by_hand():
-    p = [[0.9, 0.1]] * 3 + [[0.2, 0.8]] + [[0.1, 0.9]] * 4
-    frame = recorded(p, [0, 0, 0, 0, 1, 1, 1, 1]).label_issues(classes=["cat", "dog"])
-    assert list(frame) == ["is_label_issue", "label_quality", "given_label", "predicted_label"]
-    assert frame["is_label_issue"].tolist() == [False] * 3 + [True] + [False] * 4
-    assert frame["label_quality"].tolist() == pytest.approx([0.9] * 3 + [0.2] + [0.9] * 4)
-    assert frame["given_label"].tolist() == ["cat"] * 4 + ["dog"] * 4
-    assert frame["predicted_label"].tolist() == ["cat"] * 3 + ["dog"] * 5
+    p, y = two_heaps()
+    recorder = Recorder([*y, 0], num_classes=2)
+    recorder.update(logits_of(p), torch.arange(400))
+    last = recorder.label_issues().iloc[-1]
+    assert not last["is_label_issue"]
+    assert last["label_quality"] == 1
+    assert last["predicted_label"] == 0
 
 
 def test_without_names_the_classes_are_numbers():

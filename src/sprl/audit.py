@@ -126,16 +126,18 @@ def select(wrong: Array, precision: float | None = None, budget: int | None = No
 def recalibrate(wrong: Array, rows: NDArray[np.int64], found: NDArray[np.bool_]) -> Array:
     """`wrong` after a person has checked `rows` [K] and `found` [K] them wrong or not: all log odds moved by what fits the verdicts best.
 
-    Two imagined verdicts, one of each kind at the mean probability, keep few verdicts from moving it far. What was checked is known.
+    One imagined verdict, as probable as was expected, keeps few verdicts from moving it far. What was checked is known.
     """
-    logit = np.log(np.clip(wrong, 1e-9, 1 - 1e-9)) - np.log1p(-np.clip(wrong, 1e-9, 1 - 1e-9))
+    if not len(rows):
+        return wrong
+    sane = np.clip(wrong, 1e-9, 1 - 1e-9)
+    logit, target = np.log(sane / (1 - sane)), found.sum() + wrong[rows].mean()
     low, high = -20.0, 20.0
-    target = found.sum() + float(wrong[rows].mean()) if len(rows) else 0.0
-    while len(rows) and high - low > 1e-6:
+    while high - low > 1e-6:
         shift = (low + high) / 2
         moved = 1 / (1 + np.exp(-(logit[rows] + shift)))
         low, high = (shift, high) if moved.sum() + moved.mean() < target else (low, shift)
-    after = 1 / (1 + np.exp(-(logit + (low + high) / 2)))
+    after = 1 / (1 + np.exp(-(logit + low)))
     after[rows] = found
     return after
 

@@ -188,8 +188,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self.classes_[p.argmax(1)]
 
     def label_issues(self) -> pd.DataFrame:
-        """A row for each training row, under X's own index, of a path the rows' ids: `is_label_issue`, `label_quality`, `given_label`,
-        `predicted_label`."""
+        """A row for each training row, under X's own index, of a path the rows' ids: `is_label_issue`, `label_quality`,
+        `wrong_probability`, `given_label`, `predicted_label`, `confidence`."""
         check_is_fitted(self)
         return self._issues.copy()
 

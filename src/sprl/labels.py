@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sprl.audit import SHARPNESS, judge
+from sprl.audit import judge
 from sprl.core import Memory
 from sprl.errors import InputError, SprlWarning
 
@@ -88,7 +88,7 @@ class Recorder:
         record(self.memory, see(logits.unsqueeze(0), self.y[index]), index)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
-        """A row for each sample: `is_label_issue, label_quality, given_label, predicted_label` (cleanlab's words)."""
+        """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
         return label_issues(self.memory, self.y, classes)
 
 
@@ -136,13 +136,13 @@ def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None
 
 
 def suggest(previous: Tensor, y: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
-    """The class that each sample most likely is, and its probability [N]: the given one if its label is right; if it is `wrong` [N], any
-    other by the latest prediction, as much sharper as the odds are."""
+    """A class for each sample and its probability [N]: the given one where it is rather right than `wrong` [N], else the likeliest other,
+    by the square of the latest prediction, since resistance keeps networks less sure than they could be."""
     best, confidence = [], []
     for p, given, doubt in zip(previous.split(2**18), y.split(2**18), wrong.split(2**18), strict=True):  # in parts: p may fill the memory
-        others = p.double().pow(SHARPNESS).scatter(1, given.unsqueeze(1), 0.0).cpu()
+        others = p.double().square().scatter(1, given.unsqueeze(1), 0.0).cpu()
         share, other = (others / others.sum(1, keepdim=True).clamp(min=1e-300)).max(1)
-        keep = 1 - doubt >= doubt * share
+        keep = doubt <= 0.5
         best.append(torch.where(keep, given.cpu(), other))
         confidence.append(torch.where(keep, 1 - doubt, doubt * share))
     return torch.cat(best), torch.cat(confidence)

@@ -63,7 +63,7 @@ class SPRLLoss(nn.Module):
             self.memory |= self.method.refresh(self.memory, self.y, self.clock, predict or _no_predictions)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
-        """A row for each sample: `is_label_issue, label_quality, given_label, predicted_label`."""
+        """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
         return label_issues(self.memory, self.y, classes)
 
     def get_extra_state(self) -> dict[str, Any]:

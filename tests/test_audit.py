@@ -1,0 +1,156 @@
+"""The verdict on labels from their qualities."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from sprl.audit import ENOUGH, SHARPNESS, WINDOW, confusions, judge, mixture_share, recalibrate, select, valley
+from sprl.errors import InputError
+
+qualities = arrays(np.float64, st.integers(1, 200), elements=st.floats(0, 1))
+
+
+def heaps(n=2000, rate=0.3, apart=3.0, width=0.8, seed=0):
+    """Log odds for the label: right ones around +apart, wrong ones around -apart; and which are wrong."""
+    rng = np.random.default_rng(seed)
+    wrong = rng.random(n) < rate
+    return rng.normal(np.where(wrong, -apart, apart), width), wrong
+
+
+def quality_of(for_label):
+    return 1 / (1 + np.exp(-for_label))
+
+
+@given(qualities)
+@settings(deadline=None, max_examples=200)
+def test_any_qualities_get_a_sane_verdict(quality):
+    verdict = judge(quality)
+    assert verdict.wrong.shape == quality.shape
+    assert np.isfinite(verdict.wrong).all()
+    assert ((verdict.wrong >= 0) & (verdict.wrong <= 1)).all()
+    assert 0 <= verdict.low <= verdict.rate <= verdict.high <= 1
+    assert verdict.rate == pytest.approx(verdict.wrong.mean())
+
+
+@given(qualities)
+@settings(deadline=None, max_examples=100)
+def test_lower_quality_is_never_less_likely_wrong(quality):
+    wrong = judge(quality).wrong[np.argsort(quality)]
+    assert (np.diff(wrong) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("rate", [0.03, 0.2, 0.5, 0.7])
+def test_two_heaps_are_told_apart(rate):
+    for_label, wrong = heaps(rate=rate)
+    verdict = judge(quality_of(for_label))
+    assert verdict.clear
+    assert verdict.low <= wrong.mean() <= verdict.high
+    assert abs(verdict.rate - wrong.mean()) < 0.015
+    assert ((verdict.wrong > 0.5) == wrong).mean() > 0.998
+
+
+def test_one_heap_of_trusted_labels_has_no_wrong_ones():
+    verdict = judge(quality_of(np.random.default_rng(0).normal(2.5, 1.0, 3000)))
+    assert not verdict.clear
+    assert verdict.rate < 0.001
+    assert verdict.low == 0
+    assert not (verdict.wrong > 0.5).any()
+
+
+def test_a_heap_that_straddles_the_tie_is_not_clear_and_the_interval_says_so():
+    verdict = judge(quality_of(np.random.default_rng(0).normal(0.5, 0.7, 3000)))
+    assert not verdict.clear
+    assert verdict.high - verdict.low > 0.15
+
+
+def test_the_valley_by_a_fine_search():
+    for_label, _ = heaps(n=20_000, rate=0.4, apart=1.5, width=0.7)
+    found = valley(for_label)
+    # where two normal densities of these heights cross
+    assert found == pytest.approx(0.7**2 / 3 * math.log(0.4 / 0.6), abs=0.15)
+    assert WINDOW[0] < found < WINDOW[1]
+
+
+def test_a_handful_of_outliers_is_no_heap():
+    for_label = np.concatenate([np.random.default_rng(0).normal(3, 0.5, 2000), np.full(int(2000 * ENOUGH) - 5, -2.0)])
+    assert valley(for_label) is None
+
+
+@given(arrays(np.float64, st.integers(1, 60), elements=st.floats(1e-3, 1e3)))
+@settings(deadline=None, max_examples=100)
+def test_the_mixture_share_maximises_the_likelihood(against):
+    def likelihood(r):
+        return np.log(1 - r + r * against).sum()
+
+    best = max(likelihood(r) for r in np.linspace(0, 1, 201) if (1 - r + r * against).min() > 0)
+    share = mixture_share(against)
+    assert 0 <= share <= 1
+    assert likelihood(share) >= best - 1e-6 * max(1, abs(best))
+
+
+def test_without_a_valley_the_probabilities_average_to_the_mixture_share():
+    for_label = np.random.default_rng(0).normal(1.0, 0.9, 4000)
+    verdict = judge(quality_of(for_label))
+    assert not verdict.clear
+    assert verdict.rate == pytest.approx(mixture_share(np.exp(-SHARPNESS * for_label)), abs=1e-6)
+
+
+def test_select_by_precision_is_the_longest_list_that_keeps_it():
+    wrong = np.array([0.99, 0.2, 0.97, 0.9, 0.6])
+    rows, expected = select(wrong, precision=0.95)
+    assert rows.tolist() == [0, 2, 3]
+    assert expected == pytest.approx(0.99 + 0.97 + 0.9)
+    assert len(select(wrong, precision=0.995).rows) == 0
+    assert select(wrong, precision=0.995).expected == 0
+
+
+@given(arrays(np.float64, st.integers(1, 50), elements=st.floats(0, 1)), st.floats(0.01, 1), st.integers(1, 60))
+@settings(deadline=None, max_examples=100)
+def test_selections_keep_their_promise(wrong, precision, budget):
+    for rows, expected in (select(wrong), select(wrong, precision), select(wrong, budget=budget), select(wrong, precision, budget)):
+        assert len(set(rows.tolist())) == len(rows)
+        assert (np.diff(wrong[rows]) <= 0).all()
+        assert expected == pytest.approx(wrong[rows].sum())
+    listed = select(wrong, precision).rows
+    assert not len(listed) or wrong[listed].mean() >= precision - 1e-9
+    longer = np.sort(wrong)[::-1][: len(listed) + 1]
+    assert len(longer) == len(listed) or longer.mean() < precision + 1e-9
+    assert len(select(wrong, budget=budget).rows) == min(budget, len(wrong))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"precision": 0}, "above 0"),
+        ({"precision": 1.1}, "up to 1"),
+        ({"precision": math.nan}, "out of bounds"),
+        ({"budget": 0}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_selected(asked, message):
+    with pytest.raises(InputError, match=message):
+        select(np.array([0.5]), **asked)
+
+
+def test_verdicts_of_a_person_move_the_rest():
+    wrong = np.full(1000, 0.9)
+    rows = np.arange(100)
+    after = recalibrate(wrong, rows, rows < 60)
+    assert (after[:60] == 1).all()
+    assert (after[60:100] == 0).all()
+    assert after[100:] == pytest.approx(0.6, abs=0.01)
+    assert recalibrate(wrong, rows[:0], rows[:0] < 0).tolist() == wrong.tolist()
+    few = recalibrate(wrong, rows[:2], rows[:2] < 0)[-1]
+    assert 0.2 < few < 0.7  # two verdicts do not turn nine in ten to none
+
+
+def test_confusions_by_hand():
+    table = pd.DataFrame(
+        {"given_label": ["a", "a", "b", "b"], "predicted_label": ["a", "b", "b", "b"], "wrong_probability": [0.1, 0.8, 0.3, 0.0]}
+    )
+    assert confusions(table, ["a", "b", "c"]).tolist() == [[pytest.approx(1.2), 0, 0], [0.8, 2, 0], [0, 0, 0]]
