@@ -268,8 +268,8 @@ def test_agreement_over_all_samples_limits_their_number():
     assert int(chosen.sum()) == int((p.argmax(1) == y).sum())
 
 
-@pytest.mark.parametrize(("kind", "limited"), [("symmetric:0.5", False), ("pair:0.4", True)])
-def test_limit_auto_is_for_labels_taken_for_one_other(kind, limited):
+@pytest.mark.parametrize(("kind", "limited"), [("symmetric:0.5", False), ("pair:0.4", True), ("pair:0.2", False)])
+def test_limit_auto_is_for_many_labels_taken_for_one_other(kind, limited):
     clean = torch.arange(1000) % 10
     y = torch.from_numpy(corrupt(clean.numpy(), kind, 10, seed=0))
     p = F.one_hot(clean, 10) * 0.9 + 0.01

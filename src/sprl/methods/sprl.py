@@ -13,6 +13,7 @@ from sprl.functional import choose, cross_entropy, masked_mean, resistance, spre
 
 # Where "auto" draws its lines in functional.spread; docs/log.md has what symmetric, pair and people's noise measure.
 LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
+LIMIT_FROM = 0.25  # of labels contradicted at T1; fewer are mostly hard samples with right labels, which the limit would keep out
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class SPRL:
     """Grow by Eq. 6, or as the released code: start, steps of a tenth, all in 0.15 T early, and mu one epoch late."""
     limit: Literal["none", "agreement", "auto"] = "auto"
     """Not the paper's: never choose more of a given class than there are samples whose prediction agrees with their label.
-    "auto" decides at T1: limit where wrong labels gather in few classes, as people's do. With choice="all": than agree in all."""
+    "auto" decides at T1: limit where many are contradicted and wrong ones gather in few classes. With choice="all": than agree in all."""
     normalised: bool = False
     """Divide the loss by 1 + gamma(t), for optimizers that feel its scale (SGD). Adam does not: the paper's recipes keep Eq. 10."""
 
@@ -93,7 +94,8 @@ class SPRL:
         if t == T1 + 1:
             new["spread"] = spread(p, y).float()
             if self.limit == "auto":
-                new["limited"] = ~(new["spread"] >= LIMIT_BELOW)  # so too where nothing can be told (NaN): the safer side
+                contradicted = ((p.argmax(1) != y) & visited).sum() / visited.sum()  # below: also where no spread can be told (NaN)
+                new["limited"] = ~(new["spread"] >= LIMIT_BELOW) & (contradicted >= LIMIT_FROM)
             if self.gamma_d == "auto":
                 new["gamma_d"] = torch.where(new["spread"] < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
 
