@@ -23,7 +23,8 @@ from sprl.noise import corrupt
 from sprl.run import prepare
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
-FILES = {"config.json", "metrics.jsonl", "summary.json", "model.safetensors", "labels.csv", "curves.png", "checkpoint.pt", ".lock"}
+TABLES = {"config.json", "metrics.jsonl", "summary.json", "labels.csv"}
+FILES = TABLES | {"model.safetensors", "report.html", "curves.png", "checkpoint.pt", ".lock"}
 
 
 def run(*words, cwd):
@@ -95,7 +96,8 @@ def test_labels_as_they_are_and_no_accuracy_without_test_labels(pets):
     path = pets / "runs" / "pets-1"
     assert json.loads((path / "summary.json").read_text())["last10"] is None
     labels = pd.read_csv(path / "labels.csv", dtype={"id": str})
-    assert list(labels) == ["id", "index", "given_label", "predicted_label", "confidence", "label_quality", "wrong_probability", "is_label_issue"]
+    columns = "id index given_label predicted_label confidence label_quality wrong_probability is_label_issue"
+    assert list(labels) == columns.split()
     assert labels["index"].tolist() == list(range(300))
     assert set(labels["given_label"]) == {"ant", "bee", "cat", "dog"}
 

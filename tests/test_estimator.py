@@ -42,6 +42,10 @@ def test_it_learns_through_wrong_labels_and_names_them(noisy):
     issues = model.label_issues()
     assert list(issues) == ["is_label_issue", "label_quality", "wrong_probability", "given_label", "predicted_label", "confidence"]
     assert (issues["is_label_issue"] == (y != clean)).mean() > 0.95
+    assert model.pred_probs().sum(1) == pytest.approx(1, abs=1e-5)
+    assert (model.pred_probs().argmax(1) == clean).mean() > 0.95
+    low, high = model.noise_rate_interval_
+    assert low <= (y != clean).mean() <= high
     assert issues["given_label"].tolist() == names[y].tolist()
     assert model.noise_rate_ == pytest.approx((y != clean).mean(), abs=0.05)
     assert [row["epoch"] for row in model.history_] == list(range(1, 13))

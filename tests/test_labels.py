@@ -169,6 +169,12 @@ def test_samples_never_visited_are_not_flagged():
     assert last["predicted_label"] == 0
 
 
+def test_pred_probs_are_rows_of_probabilities_even_where_none_were_made():
+    recorder = Recorder([0, 1, 1], num_classes=2)
+    recorder.update(logits_of([[0.3, 0.7]]), torch.tensor([1]))
+    assert recorder.pred_probs().tolist() == [[0.5, 0.5], [pytest.approx(0.3), pytest.approx(0.7)], [0.5, 0.5]]
+
+
 def test_without_names_the_classes_are_numbers():
     frame = recorded([[0.1, 0.9]], [1]).label_issues()
     assert frame[["given_label", "predicted_label"]].to_numpy().tolist() == [[1, 1]]

@@ -191,6 +191,7 @@ def predict(
     import numpy as np
     import pandas as pd
 
+    from sprl import cells
     from sprl.data import How
     from sprl.model import load
 
@@ -201,11 +202,53 @@ def predict(
     names = np.array(model.classes, dtype=object)[p.argmax(1)]
     table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).round(6)})
     try:
-        table.to_csv(sys.stdout if out is None else out, index=False)
+        cells.guarded(table).to_csv(sys.stdout if out is None else out, index=False)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror or error}") from error
+
+
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has ended.")]
+
+
+@app.command()
+def audit(
+    run: RunFolder,
+    precision: Annotated[
+        float | None, typer.Option(metavar="P", help="List as many labels as can be named with this expected precision, such as 0.95.")
+    ] = None,
+    budget: Annotated[int | None, typer.Option(metavar="N", help="List the N most suspicious labels.")] = None,
+    corrections: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What a review found: from 50 checked labels on, probabilities follow. Default: RUN's, if any."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the list to this CSV, and leave RUN as it is.")] = None,
+    before: Annotated[Path | None, typer.Option(metavar="RUN2", help="Tell what is different since this run on the same rows.")] = None,
+) -> None:
+    """Tell how many labels are wrong, and which: by class, by pairs of classes, one by one.
+
+    Listed are labels that are more likely wrong than right. --precision or --budget make another list, and mark it in RUN/labels.csv.
+    """
+    from sprl import reviews
+
+    reviews.audit(run, precision, budget, corrections, out, before)
+
+
+@app.command()
+def apply(
+    run: RunFolder,
+    corrections: Annotated[Path | None, typer.Argument(metavar="CORRECTIONS", help="The corrections.csv that a review made.")] = None,
+    suggestions: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Take the suggestions for the N most suspicious labels, unreviewed.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to. Default: RUN/corrected.csv.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")] = False,
+) -> None:
+    """Write the labels of a run with corrections put in, for sprl train --labels."""
+    from sprl import reviews
+
+    reviews.apply(run, corrections, suggestions, out, overwrite)
 
 
 @app.command()

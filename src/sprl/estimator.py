@@ -29,7 +29,7 @@ from sprl.data.rows import FileRows, Streamed, place
 from sprl.data.unseen import read as read_unseen
 from sprl.engine import predict, start, visit_unseen
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import label_issues, warn_of_doubts
+from sprl.labels import label_issues, pred_probs, warn_of_doubts
 from sprl.networks import Factory
 from sprl.state import State, Task, adam
 from sprl.stepping import find_stepper
@@ -57,7 +57,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     graph : whether steps on a GPU are captured as CUDA graphs; None: for the networks named above, not for a module, timm or your optimizer
     verbose : print a line an epoch
 
-    After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `T1_`, and `label_issues()`.
+    After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `noise_rate_interval_` (90 %), `T1_`;
+    `label_issues()`, `pred_probs()`.
     """
 
     def __init__(
@@ -139,7 +140,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.T1_ = getattr(state.method, "T1", None)
         self.networks_ = state.networks.eval()
         self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(rows)))
-        self.noise_rate_ = judge(self._issues["label_quality"].to_numpy()).rate
+        self._pred_probs = pred_probs(state.memory)
+        verdict = judge(self._issues["label_quality"].to_numpy())
+        self.noise_rate_, self.noise_rate_interval_ = verdict.rate, (verdict.low, verdict.high)
         warn_of_doubts(self._issues, state.memory)
         return self
 
@@ -192,6 +195,11 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         `wrong_probability`, `given_label`, `predicted_label`, `confidence`."""
         check_is_fitted(self)
         return self._issues.copy()
+
+    def pred_probs(self) -> Array:
+        """The last probabilities [N, C] of each training row while it was trained on, in-sample, in the form that cleanlab takes."""
+        check_is_fitted(self)
+        return self._pred_probs.copy()
 
     def _rows(self, X: Any, reset: bool) -> Array:
         dimensions = X.ndim if hasattr(X, "ndim") else np.ndim(X) if isinstance(X, (list, tuple)) else 2

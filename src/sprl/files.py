@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from sprl.errors import InputError
+from sprl import cells
+from sprl.errors import InputError, pick
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from sprl.run import Row, Run
 
-CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, CURVES, CHECKPOINT, PREVIOUS = FILES = (
+CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, REPORT, CURVES, CHECKPOINT, PREVIOUS = FILES = (
     "config.json",
     "metrics.jsonl",
     "summary.json",
     "model.safetensors",
     "backbone.safetensors",
     "labels.csv",
+    "report.html",
     "curves.png",
     "checkpoint.pt",
     "checkpoint-previous.pt",
 )
+NAMES, PROBABILITIES, FLAG, TRUTH = (  # the columns of labels.csv
+    ("id", "given_label", "predicted_label"),
+    ("confidence", "label_quality", "wrong_probability"),
+    "is_label_issue",
+    "true_label",  # only where it is known
+)
+LONG = 300  # characters of a name
 LOCK = ".lock"
 PART = ".part-"  # and the name of the file that it is to become; first, so that the suffix stays
 NEW = ".new"  # a folder: the beginning of a run that is about to replace the one that is here
@@ -198,16 +208,20 @@ def write_metrics(path: Path, rows: list[Row]) -> None:
 
 
 def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
-    """Model, labels, curves and summary of a run that has ended; the summary last, so it marks the end. Returns labels and summary."""
+    """Model, labels, their report, curves and summary of a run that has ended; the summary last, so it marks the end. Returns labels and
+    summary."""
     from safetensors.torch import save
 
+    from sprl import report
     from sprl.curves import draw
+    from sprl.views import page_of
 
     labels = run.labels()
     summary = run.summary(labels)
     write_metrics(path, run.rows)
-    with aside(path / LABELS) as part:
-        labels.to_csv(part, index=False)
+    write_table(path / LABELS, cells.guarded(labels))
+    with aside(path / REPORT) as part:
+        report.write(part, page_of(path, run, labels))
     for module, name in ((run.state.networks, MODEL), (run.backbone, BACKBONE)):
         if module is not None:
             with aside(path / name) as part:
@@ -218,11 +232,68 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
     return labels, summary
 
 
+def write_table(path: Path, table: pd.DataFrame, note: str = "") -> None:
+    with aside(path) as part:
+        cells.write(part, table, note)
+
+
+class Labels(NamedTuple):
+    """labels.csv: its cells as they are written there, and what they mean."""
+
+    cells: pd.DataFrame
+    table: pd.DataFrame  # names are text; probabilities float64; is_label_issue bool
+
+
+def read_labels(path: Path, classes: Sequence[str]) -> Labels:
+    """labels.csv of the run in `path`, whose classes these are; the file may be a stranger's."""
+    file = path / LABELS
+    if not file.is_file():
+        raise InputError(f"{path} holds no {LABELS}: let the run end, or go on with it: sprl train --resume {shlex.quote(str(path))}")
+    written = cells.read(file).cells
+    lacking = [name for name in (*NAMES, *PROBABILITIES, FLAG) if name not in written]
+    if lacking:
+        raise InputError(f"{file} lacks {', '.join(lacking)}: it is not as this version of sprl writes it; train anew")
+    if not len(written):
+        raise InputError(f"{file} holds no rows")
+    table = written.copy(deep=False)
+    for name in (*NAMES, *([TRUTH] if TRUTH in written else [])):
+        table[name] = written[name].map(cells.unguard).astype(object)  # text of pandas' own kind is slow to go through
+        if name != "id":
+            check_classes(f"{name} in {file}:", table[name].unique(), classes)
+    for name in PROBABILITIES:
+        table[name] = probabilities(file, name, written[name].tolist())
+    flags = written[FLAG].str.lower()  # spreadsheets shout
+    if not flags.isin(("true", "false")).all():
+        raise InputError(f"{file}: {FLAG} must be True or False, not {written[FLAG][~flags.isin(('true', 'false'))].iloc[0]!r}")
+    table[FLAG] = flags == "true"
+    twice = table["id"][table["id"].duplicated()]
+    if len(twice):
+        raise InputError(f"{file} has more than one row with the id {twice.iloc[0]!r}")
+    return Labels(written, table)
+
+
+def check_classes(what: str, labels: Iterable[str], classes: Sequence[str]) -> None:
+    """InputError for the first label that is no class."""
+    known = set(classes)
+    for label in labels:
+        if label not in known:
+            if len(label) > LONG:  # which of the classes is nearest to it would take long to find
+                raise InputError(f"unknown {what} {label[:40]!r}, and {len(label) - 40:,} characters more")
+            pick(what, label, classes)
+
+
+def probabilities(file: Path, name: str, written: list[str]) -> list[float]:
+    for row, cell in enumerate(written):
+        if not cells.NUMBER.fullmatch(cell) or not 0 <= float(cell) <= 1:
+            raise InputError(f"{file}: {name} in row {row} (counted from 0) is {cell[:40]!r}, but must be a number from 0 to 1")
+    return [float(cell) for cell in written]
+
+
 def has_ended(path: Path) -> bool:
     """Whether the run in the folder was trained to its last epoch, and all its results are there."""
     try:
         ended = json.loads((path / SUMMARY).read_text())["interrupted"] is False
-        return ended and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, CURVES))
+        return ended and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, REPORT, CURVES))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sprl.audit import judge
@@ -91,6 +92,10 @@ class Recorder:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
         return label_issues(self.memory, self.y, classes)
 
+    def pred_probs(self) -> NDArray[np.float32]:
+        """The last recorded probabilities [N, C] of each sample, in-sample, in the form that cleanlab takes."""
+        return pred_probs(self.memory)
+
 
 def as_labels(y: Sequence[int] | Tensor, num_classes: int) -> Tensor:
     """Class numbers as int64 [N], checked."""
@@ -109,6 +114,14 @@ def label_quality(memory: Memory) -> Tensor:
     """
     weight = memory["weight"]
     return torch.where(weight > 0, memory["support"] / weight.clamp(min=1e-12), 1.0).clamp(0, 1)
+
+
+def pred_probs(memory: Memory) -> NDArray[np.float32]:
+    """The prediction of each sample's last visit [N, C], in-sample: the network trained on these labels. Equal for all classes where none
+    was made."""
+    p = memory["previous"].float().cpu()
+    total = p.sum(1, keepdim=True)
+    return torch.where(total > 0, p / total.clamp(min=1e-12), 1 / p.shape[1]).numpy()
 
 
 FEW = 3  # samples of so small a class are not flagged: who is to say that they are wrong?

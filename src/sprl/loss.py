@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sprl.core import Batch, Clock, Predict
 from sprl.errors import InputError
 from sprl.fields import read_fields
-from sprl.labels import as_labels, label_issues, new_record, record, see
+from sprl.labels import as_labels, label_issues, new_record, pred_probs, record, see
 from sprl.methods.sprl import SPRL
 
 if TYPE_CHECKING:
@@ -65,6 +67,10 @@ class SPRLLoss(nn.Module):
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
         return label_issues(self.memory, self.y, classes)
+
+    def pred_probs(self) -> NDArray[np.float32]:
+        """The last recorded probabilities [N, C] of each sample, in-sample, in the form that cleanlab takes."""
+        return pred_probs(self.memory)
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"memory": {name: value.clone() for name, value in self.memory.items()}, "t": self.clock.t, "T": self.clock.T}

@@ -49,6 +49,7 @@ class Run:
     why: str  # this network
     x_test: Rows | None = None
     backbone: nn.Module | None = None  # what made the rows of pictures, where only a head is trained
+    pictures: Data | None = None  # and the pictures it made them of
     rows: list[Row] = field(default_factory=list)  # of the epochs that count
     seconds: float = 0.0
 
@@ -156,6 +157,7 @@ class Run:
             "label_issues": int(labels["is_label_issue"].sum()),
             "noise_rate_estimated": verdict.rate,
             "noise_rate_interval": [verdict.low, verdict.high],
+            "noise_rate_clear": verdict.clear,
             "noise_rate_realised": None if self.data.clean is None else float((self.data.y != self.data.clean).mean()),
             "seconds": round(self.seconds, 3),
             "device": str(self.task.device) if self.task.device.type == "cpu" else torch.cuda.get_device_name(self.task.device),
@@ -180,10 +182,11 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
     method = make_method(config.method, config.fields, config.noise_rate)
-    backbone, wanted = None, config.network
+    backbone, pictures, wanted = None, None, config.network
     if timm_name and len(data.shape) == 3 and data.x.dtype != torch.uint8:
         raise InputError(f"networks of timm take pictures as pixels from 0 to 255 (uint8), those of {data.name} are other numbers")
     if timm_name and config.frozen:
+        pictures = data
         data, backbone = photos.freeze(data, timm_name, config.weights, device, progress, say)
         wanted = photos.HEAD
     network, why, epochs, batch_size, lr = settle(
@@ -220,7 +223,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     )
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
-    return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone)
+    return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone, pictures)
 
 
 def read(config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Data:

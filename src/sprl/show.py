@@ -148,18 +148,27 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
         noise = f"wrong labels spread over the classes {last['spread']:.2f} of evenly; " if "spread" in last else ""
         limited = "limited to labels that agree" if last["limited"] else "not limited"
         say("Found", f"T1 {summary['T1']}; {noise}gamma_d {last['gamma_d']:.3g}; curriculum {limited}")
-    wrong, n = summary["label_issues"], len(run.data.y)
-    realised = summary["noise_rate_realised"]
-    truth = f"; really wrong: {100 * realised:.1f} %" if realised is not None else ""
+    say("Labels", rate(summary))
+    say("", f"{summary['label_issues']:,} of {len(run.data.y):,} are more likely wrong than right")
     lowest = labels[labels["is_label_issue"]].nsmallest(3, "label_quality")
-    say("Labels", f"{wrong:,} of {n:,} look wrong ({100 * wrong / n:.1f} %{truth})")
     worst = [f"{row.id} is {row.given_label}? rather {row.predicted_label}" for row in lowest.itertuples()]
     if worst:
         say("", f"the least likely: {'; '.join(worst)}")
     backbone = " backbone.safetensors," if run.backbone is not None else ""
-    say("Files", f"{path}/ labels.csv, curves.png, model.safetensors,{backbone} metrics.jsonl, summary.json, config.json")
+    say("Files", f"{path}/ report.html, labels.csv, curves.png, model.safetensors,{backbone} metrics.jsonl, summary.json, config.json")
     new = "PICTURES/" if run.data.resize is not None else "NEW.csv" if run.data.columns is not None else "NEW.npz"
-    say("Next", f"sort {path}/labels.csv by label_quality and look at the lowest; sprl predict {shlex.quote(str(path))} {new}")
+    name = shlex.quote(str(path))
+    say("Next", f"open {path}/report.html to review the suspects; sprl audit {name}; sprl predict {name} {new}")
+
+
+def rate(summary: Row) -> str:
+    """How many labels are wrong, as far as can be told; and, in an experiment, how many are."""
+    low, high = (100 * bound for bound in summary["noise_rate_interval"])
+    realised = summary["noise_rate_realised"]
+    truth = "" if realised is None else f"; really wrong: {100 * realised:.1f} %"
+    if summary["noise_rate_clear"]:
+        return f"about {100 * summary['noise_rate_estimated']:.1f} % are wrong (90 % interval: {low:.1f} to {high:.1f} %{truth})"
+    return f"how many are wrong cannot be told clearly: {low:.1f} to {high:.1f} %{truth}"
 
 
 def results_together(ended: Sequence[tuple[Run, Row, Path]]) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sprl.cells import unguard
 from sprl.data import PLAIN, Array, Data, How, arrays, cifar, digits, folder, huggingface, human, idx, sets, table
 from sprl.errors import InputError, SprlWarning, pick
 
 # To add a data set: a module with load(), and a line in sets.BENCHMARKS.
 SETS = ("digits", *sets.BENCHMARKS)
+NOTE = ("# sprl labels", '"# sprl labels')  # above what `sprl apply` writes
 KINDS = f"data is a set ({', '.join(SETS)}), a folder with a folder of pictures for each class, a .csv or .parquet table, or an .npz file"
 
 
@@ -77,14 +79,19 @@ def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
 
 
 def read_csv(data: Data, path: Path) -> list[str]:
+    """The label of each row. Cells that are no id or class as they are may be so once unguarded; in a file of ours all are guarded."""
+    ids, classes = set(data.ids), set(data.classes)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(dropwhile(lambda line: line.startswith("#"), file))  # a note may stand above the header
+            ours = file.readline().startswith(NOTE)
+            file.seek(0)
+            reader = csv.DictReader(dropwhile(lambda line: line.startswith(("#", '"#')), file))  # a note may stand above the header
             if not {"id", "label"} <= set(reader.fieldnames or ()):
                 raise InputError(f"{path} must have the columns id and label, it has: {', '.join(reader.fieldnames or ()) or 'none'}")
             rows = [(row["id"] or "", row["label"] or "") for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} is not a readable CSV file: {error}") from error
+    rows = [(unguard(i) if ours or i not in ids else i, unguard(c) if ours or c not in classes else c) for i, c in rows]
     labels = dict(rows)
     if len(labels) < len(rows):
         twice = next(key for key, count in Counter(key for key, _ in rows).items() if count > 1)
@@ -92,7 +99,7 @@ def read_csv(data: Data, path: Path) -> list[str]:
     missing = [i for i in data.ids if i not in labels]
     if missing:
         raise InputError(f"{path} lacks labels for {len(missing)} of {len(data.ids)} rows, the first of them {missing[0]!r}")
-    unknown = labels.keys() - set(data.ids) - set(data.skipped)
+    unknown = labels.keys() - ids - set(data.skipped)
     if unknown:
         some = ", ".join(map(repr, sorted(unknown)[:3]))
         warnings.warn(

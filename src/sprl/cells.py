@@ -1,0 +1,100 @@
+"""CSV files whose cells come back as they were written, and that do no harm in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from sprl.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+BOM = b"\xef\xbb\xbf"
+SPECIAL = re.compile(r'[,"\r\n]')
+
+
+def guard(text: str) -> str:
+    """The text with an apostrophe in front where a spreadsheet would run it, or where it has one itself. Numbers stay."""
+    return f"'{text}" if text.startswith((*RUNS, "'")) and not NUMBER.fullmatch(text) else text
+
+
+def unguard(cell: str) -> str:
+    """What was guarded; a text that needed no guard as it is."""
+    return cell.removeprefix("'")
+
+
+def guarded(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with its columns of text guarded."""
+    from pandas.api.types import is_numeric_dtype  # booleans are numeric to it
+
+    columns = [name for name in frame if not is_numeric_dtype(frame[name])]
+    return frame.assign(**{name: [guard(str(cell)) for cell in frame[name].tolist()] for name in columns})
+
+
+def write(path: Path, frame: pd.DataFrame, note: str = "") -> None:
+    """The table by RFC 4180 but for its line ends, which are LF, with a note above the header. Guards nothing itself.
+
+    Python's own writer leaves a lone carriage return without quotes (before 3.13), and a reader takes it for the end of the row.
+    """
+    columns = [[quote(str(cell)) for cell in frame[name].tolist()] for name in frame]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(f"# {note}\n" if note else "")
+        file.write(",".join(map(quote, frame)) + "\n")
+        file.writelines(",".join(row) + "\n" for row in zip(*columns, strict=True))
+
+
+def quote(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if SPECIAL.search(cell) else cell
+
+
+class Table(NamedTuple):
+    """A CSV file: the note above its header, "" without one, and its cells as text, as they are written there."""
+
+    note: str
+    cells: pd.DataFrame
+
+
+def read(path: Path) -> Table:
+    """Read a file that may not be ours. A row that is too short is filled up with empty cells."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
+    try:
+        note, rest = split_note(path.read_bytes().removeprefix(BOM))
+        header = next((row for row in csv.reader(io.TextIOWrapper(io.BytesIO(rest), "utf-8", newline="")) if row), [])
+        check_header(path, header)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # all rows are longer than the header
+            cells = pd.read_csv(io.BytesIO(rest), dtype=object, na_filter=False, index_col=False, encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8: save it as CSV in UTF-8") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (csv.Error, pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
+        raise InputError(f"{path} is not a readable CSV file: {str(error).strip().split('C error: ')[-1]}") from None
+    return Table(note, cells)
+
+
+def split_note(raw: bytes) -> tuple[str, bytes]:
+    """The note of a file, and what follows it. A spreadsheet may have put quotes into its line, and commas behind it."""
+    if not raw.startswith((b"#", b'"#')):
+        return "", raw
+    note, _, rest = raw.partition(b"\n")
+    return note.decode("utf-8").replace('"', "").strip("# \r,"), rest
+
+
+def check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise InputError(f"{path} is empty")
+    if len(header) == 1 and ";" in header[0]:
+        raise InputError(f"{path} has semicolons between its cells: save it with commas")
+    if len(set(header)) < len(header):
+        raise InputError(f"{path} has more than one column {next(name for name in header if header.count(name) > 1)!r}")

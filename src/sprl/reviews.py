@@ -1,0 +1,325 @@
+"""What `sprl audit` and `sprl apply` do: show a person the verdict on a run's labels, and take the person's own verdict in."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from sprl import cells, corrections, files
+from sprl.audit import Z90, Array, Selection, Verdict, recalibrate
+from sprl.commands import started_in
+from sprl.config import Config
+from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
+from sprl.errors import InputError, printable
+from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
+from sprl.model import read_config, start_of
+from sprl.show import console, say
+
+ENOUGH = 50  # labels that a person must have checked before the probabilities follow
+PAIRS, SUSPECTS, MOST_CLASSES, WORST_CLASSES = 5, 10, 20, 10  # lines of each
+NAME, BAR = 32, 20  # characters
+
+
+def audit(
+    path: Path,
+    precision: float | None = None,
+    budget: int | None = None,
+    checked: Path | None = None,
+    out: Path | None = None,
+    before: Path | None = None,
+) -> None:
+    """Tell how many labels are wrong and which; mark those in labels.csv, or write them to `out`, where a list was asked for."""
+    if precision is not None and budget is not None:
+        raise InputError("--precision and --budget each say how long the list is to be: use one of them")
+    if out is not None and os.path.lexists(out):
+        raise InputError(f"{out} is there already: choose another --out")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InputError(f"cannot write to {out}: there is no such folder")
+    read_config(path / CONFIG)  # before a lock is left in a folder that is no run
+    marks = out is None and (precision is not None or budget is not None)
+    with files.held(path) if marks else nullcontext():
+        run = Labelled.read(path)
+        found = find_corrections(run, checked)
+        changes = None if before is None else Changes.since(Labelled.read(before), run)
+        run.listed(run.verdict.wrong, precision, budget)  # bad options are refused before anything is said
+        show_run(run)
+        show_rate(run)
+        wrong = run.verdict.wrong if found is None else show_checked(run, found)
+        chosen = run.listed(wrong, precision, budget)
+        show_list(run, chosen, precision, budget)
+        show_pairs(run, wrong)
+        show_classes(run, chosen)
+        show_suspects(run, wrong, found)
+        if changes is not None:
+            show_changes(run, changes, chosen, precision, budget)
+        if marks:
+            flags = np.zeros(len(run.cells), dtype=bool)
+            flags[chosen.rows] = True
+            files.write_table(path / LABELS, run.cells.assign(**{FLAG: flags}))
+            say("Written", f"{path / LABELS}: {FLAG} marks this list; nothing else in it is different")
+        elif out is not None:
+            files.write_table(out, run.cells.iloc[chosen.rows].assign(**{FLAG: True}))
+            say("Written", f"{out}: the list, the most suspicious first")
+    page = path / REPORT
+    say("Next", f"review {page if page.is_file() else 'the list'}, then: sprl apply {shlex.quote(str(path))} {CORRECTIONS}")
+
+
+def find_corrections(run: Labelled, asked: Path | None) -> Corrections | None:
+    """Those asked for, or those that lie beside the labels."""
+    beside = run.path / CORRECTIONS
+    return corrections.read(asked or beside, run) if asked is not None or beside.is_file() else None
+
+
+def show_run(run: Labelled) -> None:
+    """Which run it is, whether it has ended, and whose labels it was trained on."""
+    say("Run", f"{run.path}: {len(run.table):,} labels, {len(run.classes)} classes, method {run.config.method}")
+    if was_interrupted(run.path):
+        say("", f"stopped before its end, so all below is early: go on with sprl train --resume {shlex.quote(str(run.path))}")
+    source = made_from(run)
+    if source is not None:
+        say("", f"trained on {run.config.labels}, the labels of run {source} as they were corrected")
+
+
+def was_interrupted(path: Path) -> bool:
+    try:
+        return json.loads(start_of(path / SUMMARY, 2**20))["interrupted"] is True
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def made_from(run: Labelled) -> str | None:
+    """The run whose corrected labels this one was trained on, if it was and they are still there."""
+    if run.config.labels is None:
+        return None
+    file = started_in(run.path) / run.config.labels
+    try:
+        note, _ = cells.split_note(start_of(file, 1000) if file.is_file() else b"")
+    except (OSError, ValueError):
+        return None
+    kind, stated = corrections.read_note(note)
+    return stated.get("run") if kind == "labels" else None
+
+
+def show_rate(run: Labelled) -> None:
+    verdict = run.verdict
+    if verdict.clear:
+        say("Rate", f"{rate(verdict)} of the labels are wrong, by estimate")
+        return
+    say("Rate", f"{rate(verdict)}: wrong and right labels do not stand apart, because few are wrong or because too little was learned")
+    method = "" if run.config.method == "sprl" else ", or use --method sprl"
+    say("", f"look through the most suspicious by rank; for a verdict train longer{method}")
+
+
+def rate(verdict: Verdict) -> str:
+    share = percent(verdict.rate) if verdict.clear else "cannot tell"
+    return f"{share} (90 % interval: {100 * verdict.low:.1f} to {percent(verdict.high)})"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def show_checked(run: Labelled, found: Corrections) -> Array:
+    """What a person's checks say of the probabilities. Returns these, moved accordingly once there are enough checks."""
+    rows, wrong = found.checked()
+    if len(rows) < ENOUGH:
+        say("Checked", f"{len(rows)} labels: {ENOUGH - len(rows)} more are needed to set the probabilities by them")
+        return run.verdict.wrong
+    low, high = wilson(int(wrong.sum()), len(rows))
+    share = f"{100 * wrong.mean():.0f} % ({100 * low:.0f} to {100 * high:.0f})"
+    say("Checked", f"of {len(rows)} checked, {wrong.sum()} were wrong: {share}; expected were {run.verdict.wrong[rows].sum():.0f}")
+    moved = recalibrate(run.verdict.wrong, rows, wrong)
+    say("", f"with probabilities set by that, {percent(float(moved.mean()))} of all labels are wrong")
+    return moved
+
+
+def wilson(count: int, n: int) -> tuple[float, float]:
+    """The interval of 90 % for a share of which `count` of `n` were seen (Wilson 1927)."""
+    middle, square = (count + Z90**2 / 2) / (n + Z90**2), count * (n - count) / n + Z90**2 / 4
+    half = Z90 * math.sqrt(square) / (n + Z90**2)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def show_list(run: Labelled, chosen: Selection, precision: float | None, budget: int | None) -> None:
+    """How long the list is, and how good: expected and, in an experiment, really."""
+    count = len(chosen.rows)
+    if count == 0 and precision is not None:
+        say("List", f"empty: no label can be named with an expected precision of {percent(precision)}; ask for less, or for a --budget")
+    elif count == 0:
+        say("List", "empty: no label is more likely wrong than right")
+    else:
+        kind = f"the longest with an expected precision of {percent(precision)}" if precision is not None else "the most suspicious"
+        kind = kind if precision is not None or budget is not None else "those more likely wrong than right"
+        doubt = "" if run.verdict.clear else ", if the probabilities hold"
+        say("List", f"{count:,} labels, {kind}; {chosen.expected:,.0f} of them expected to be really wrong{doubt}")
+    if TRUTH in run.table:
+        really = (run.table[TRUTH] != run.table["given_label"]).to_numpy()
+        found = f"of the list {percent(float(really[chosen.rows].mean()))} are (its real precision)" if count else "the list is empty"
+        say("Truth", f"known in this experiment: {percent(float(really.mean()))} of all labels are really wrong; {found}")
+
+
+class Pair(NamedTuple):
+    """Rows that are one class, and were given as another."""
+
+    true: str
+    given: str
+    expected: float  # how many
+    share: float  # of all that are of the true class
+
+
+def pairs(run: Labelled, wrong: Array) -> list[Pair]:
+    """Those of which anything is expected, most first. Not by a matrix: a stranger's run may have a million classes."""
+    place = {name: i for i, name in enumerate(run.classes)}
+    given, true = (run.table[name].map(place).to_numpy(dtype=np.int64) for name in ("given_label", "predicted_label"))
+    against = np.where(given == true, 0.0, wrong)
+    total = np.bincount(true, against, len(place)) + np.bincount(given, 1 - against, len(place))
+    keys, inverse = np.unique(true * len(place) + given, return_inverse=True)
+    expected = np.bincount(inverse, against)
+    order = [i for i in np.argsort(-expected, kind="stable") if expected[i] > 0]
+    found = ((int(keys[i]) // len(place), int(keys[i]) % len(place), float(expected[i])) for i in order)
+    return [Pair(run.classes[t], run.classes[g], count, count / float(total[t])) for t, g, count in found]
+
+
+def show_pairs(run: Labelled, wrong: Array) -> None:
+    lines = []
+    for true, given, expected, share in pairs(run, wrong)[:PAIRS]:
+        if expected >= 0.5:
+            lines.append((f"{short(true)} given as {short(given)}", f"{expected:,.0f} expected", f"{percent(share)} of all {short(true)}"))
+    columns("Pairs", lines)
+
+
+def show_classes(run: Labelled, chosen: Selection) -> None:
+    """The share of each class's labels that is on the list."""
+    given = run.table["given_label"]
+    total = given.value_counts()
+    share = (given.iloc[chosen.rows].value_counts().reindex(total.index, fill_value=0) / total).sort_values(ascending=False, kind="stable")
+    shown = [name for name in run.classes if name in share.index] if len(share) <= MOST_CLASSES else list(share.index[:WORST_CLASSES])
+    block = "█" if console.encoding.startswith("utf") else "#"
+    rows = [(short(name), f"{block * round(BAR * share[name]):<{BAR}}", f"{percent(share[name])} of {total[name]:,}") for name in shown]
+    say("Classes", "the share of each that is on the list" + (f", the highest {WORST_CLASSES}" if len(share) > MOST_CLASSES else ""))
+    columns("", rows)
+
+
+def show_suspects(run: Labelled, wrong: Array, found: Corrections | None) -> None:
+    """The most suspicious that nobody has checked yet."""
+    open_to_check = np.ones(len(wrong), dtype=bool)
+    if found is not None:
+        open_to_check[found.rows] = False
+    rows = run.listed(np.where(open_to_check, wrong, -1.0), budget=SUSPECTS).rows
+    rows = rows[open_to_check[rows]]
+    columns("Suspects", [suspect(run, wrong, row) for row in rows])
+
+
+def suspect(run: Labelled, wrong: Array, row: int) -> tuple[str, ...]:
+    one = run.table.iloc[row]
+    same = one["predicted_label"] == one["given_label"]
+    rather = "no other class is likelier" if same else f"rather {short(one['predicted_label'])} ({100 * one['confidence']:.0f} %)"
+    return short(one["id"]), f"given as {short(one['given_label'])}", rather, f"{percent(float(wrong[row]))} wrong"
+
+
+class Changes(NamedTuple):
+    """The rows of a run that an earlier one had too, by their ids."""
+
+    earlier: Labelled
+    rows: NDArray[np.int64]
+    rows_then: NDArray[np.int64]
+
+    @classmethod
+    def since(cls, earlier: Labelled, run: Labelled) -> Changes:
+        place = {id: row for row, id in enumerate(earlier.table["id"])}
+        rows = np.flatnonzero(run.table["id"].isin(place.keys()))
+        if not len(rows):
+            raise InputError(f"{run.path} and {earlier.path} have no row in common: --before is for an earlier run on the same rows")
+        return cls(earlier, rows, np.array([place[id] for id in run.table["id"].iloc[rows]], dtype=np.int64))
+
+
+def show_changes(run: Labelled, changes: Changes, chosen: Selection, precision: float | None, budget: int | None) -> None:
+    """What is different since an earlier run. Its list is made anew, by the same rule as this one's."""
+    earlier, here, there = changes
+    listed = earlier.listed(earlier.verdict.wrong, precision, budget)
+    now, then = np.isin(here, chosen.rows), np.isin(there, listed.rows)
+    changed = run.table["given_label"].to_numpy()[here] != earlier.table["given_label"].to_numpy()[there]
+    this = ", whose corrected labels these are" if made_from(run) == corrections.run_id(earlier.path) else ""
+    say("Before", f"{earlier.path}{this}: {len(here):,} of {len(run.table):,} rows were there too")
+    say("", f"wrong then: {rate(earlier.verdict)}; now: {rate(run.verdict)}")
+    say("", f"labels changed since then: {changed.sum():,}, of which on the list now: {(changed & now).sum():,}")
+    say("", f"on the list then: {then.sum():,}, of which no longer: {(then & ~now).sum():,}")
+
+
+def short(name: str) -> str:
+    """Other people's text, at most NAME characters wide."""
+    name = printable(name)
+    return name if cell_len(name) <= NAME else set_cell_size(name, NAME - 1).rstrip() + "…"
+
+
+def columns(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    """Lines whose parts stand below one another, with a heading in the margin of the first."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        line = "  ".join(part + " " * (width - cell_len(part)) for part, width in zip(row, widths, strict=True)).rstrip()
+        console.print(Text.assemble((f"{title if number == 0 else '':<9} ", "bold"), line), soft_wrap=True)
+
+
+def apply(path: Path, file: Path | None, suggestions: int | None, out: Path | None = None, overwrite: bool = False) -> None:
+    """Write labels for all rows of the run, with the corrections of a file or so many suggestions put in; tell how to train on them."""
+    if (file is None) == (suggestions is None):
+        raise InputError(f"give either {CORRECTIONS}, which the review made, or --suggestions N")
+    run = Labelled.read(path)
+    out = path / CORRECTED if out is None else out
+    if any(
+        os.path.realpath(out) == os.path.realpath(other) for other in (*(path / name for name in files.FILES), *([file] if file else []))
+    ):
+        raise InputError(f"{out} is needed as it is: choose another --out")
+    if os.path.lexists(out) and not overwrite:
+        raise InputError(f"{out} is there already: choose another --out, or --overwrite it")
+    if file is not None:
+        found = corrections.read(file, run)
+        taken = f"{found.count(ACCEPTED):,} as suggested, {found.count(OTHER):,} otherwise"
+        told = f"{found.count(ACCEPTED, OTHER):,} labels changed ({taken}), {found.count(KEPT):,} kept, {found.count(SKIPPED):,} skipped"
+    else:
+        assert suggestions is not None
+        found = corrections.suggested(run, suggestions)
+        told = f"of the {len(found.rows):,} most suspicious labels {found.count(ACCEPTED):,} changed to what is suggested"
+        told += f"; for {found.count(KEPT):,} no other class is likelier" if found.count(KEPT) else ""
+    corrected = corrections.apply(run, found)
+    corrections.write(out, run, corrected)
+    say("Applied", told)
+    if suggestions is not None:
+        say(
+            "",
+            "nobody has looked at them" + ("" if run.verdict.clear else ", and the verdict on this run is not clear: sprl audit says why"),
+        )
+    if TRUTH in run.table:
+        was, now = ((run.table[TRUTH] != labels).mean() for labels in (run.table["given_label"], corrected["label"]))
+        say("Truth", f"known in this experiment: {percent(was)} of the labels were really wrong, {percent(now)} are now")
+    say("Written", f"{out}: labels of all {len(corrected):,} rows")
+    say("Next", train_again(run.config, started_in(path), out))
+
+
+ASKED = ("data_dir", "label_column", "skip_bad", "size", "method", "network", "weights", "frozen", "epochs", "seed")  # what stays
+
+
+def train_again(config: Config, started: Path, labels: Path) -> str:
+    """The command that trains on other labels as the run was trained. Paths are found from here."""
+    moved = not os.path.samefile(started, os.curdir)
+    words = ["sprl", "train"]
+    for option in ("data", *ASKED):
+        value = getattr(config, option)
+        if option in ("data", "data_dir", "weights") and value is not None and moved and (started / value).exists():
+            value = os.path.abspath(started / value)
+        if option != "data" and value == getattr(Config(), option):
+            continue
+        words += [] if option == "data" else [f"--{option.replace('_', '-')}"]
+        words += [] if value is True else [str(value)]
+    return shlex.join([*words, "--labels", str(labels)])
