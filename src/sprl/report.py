@@ -189,9 +189,10 @@ def thumbnail(pixels: NDArray[np.uint8] | NDArray[np.floating[Any]]) -> bytes:
         times = -(-SMALL // longest)
         pixels = pixels.repeat(times, 0).repeat(times, 1)
     image = Image.fromarray(pixels)
+    if longest <= LARGE:
+        return saved(image, "PNG")  # WebP would be a seventh smaller and take thirty times as long
     image.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
-    lossy = {"quality": 85} if longest > LARGE else {"lossless": True, "method": 2}
-    return min((saved(image, "PNG"), saved(image, "WEBP", **lossy)), key=len)
+    return saved(image, "WEBP", quality=85)
 
 
 def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
