@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from sprl.core import Batch
 from sprl.functional import cross_entropy, resistance
-from sprl.labels import new_record, record
+from sprl.labels import new_record, record, see
 
 positive = st.fractions(Fraction(1, 1000), 1)
 quick = settings(deadline=None, max_examples=200)
@@ -71,7 +70,7 @@ def test_resistance_alone_drives_predictions_to_uniform():
             optimizer.zero_grad()
             loss.mean().backward()
             optimizer.step()
-            record(memory, logits.unsqueeze(0), Batch(index, y[index]))
+            record(memory, see(logits.unsqueeze(0), y[index]), index)
             total += loss.sum().item() / n
         losses.append(total)
     assert losses[warmup - 1] < 0.1
