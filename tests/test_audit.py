@@ -68,6 +68,15 @@ def test_a_heap_that_straddles_the_tie_is_not_clear_and_the_interval_says_so():
     assert verdict.high - verdict.low > 0.15
 
 
+def test_a_network_that_has_learned_nothing_accuses_nobody():
+    for_label = np.random.default_rng(0).normal(-1.5, 0.8, 3000)
+    verdict = judge(quality_of(for_label))
+    assert (verdict.low, verdict.high, verdict.clear) == (0, 1, False)
+    assert not (verdict.wrong > 0.5).any()
+    assert len(select(verdict.wrong, precision=0.6).rows) == 0
+    assert np.array_equal(np.argsort(-verdict.wrong), np.argsort(for_label))  # the ranking stays
+
+
 def test_the_valley_by_a_fine_search():
     for_label, _ = heaps(n=20_000, rate=0.4, apart=1.5, width=0.7)
     found = valley(for_label)

@@ -47,7 +47,10 @@ def judge(quality: Array) -> Verdict:
     clear = boundary is not None
     if boundary is None:
         share = mixture_share(np.exp(-SHARPNESS * for_label))
-        boundary = -math.inf if share == 0 else math.inf if share == 1 else math.log(share / (1 - share)) / SHARPNESS
+        if share > 0.5:  # most labels are contradicted and no heap stands out: too little was learned to say of any that it is wrong
+            doubt = posterior(for_label, 0.0) / 2
+            return Verdict(doubt, float(doubt.mean()), 0.0, 1.0, clear=False)
+        boundary = -math.inf if share == 0 else math.log(share / (1 - share)) / SHARPNESS
     wrong = posterior(for_label, boundary)
     rate = float(wrong.mean())
     spread = SHARPNESS * (SEEN if clear else UNSEEN) * float((wrong * (1 - wrong)).mean())
