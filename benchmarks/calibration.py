@@ -29,7 +29,7 @@ def one(noise: str, seed: int) -> Record:
         pass
     table = run.labels()
     wrong = table["given_label"].to_numpy() != table["true_label"].to_numpy()
-    verdict = judge(table["label_quality"].to_numpy())
+    verdict = judge(table["label_quality"].to_numpy(), table["given_label"].to_numpy())
     rows, expected = select(verdict.wrong, precision=ASKED)
     flagged = table[table["is_label_issue"]]
     suggested = (flagged["predicted_label"] == flagged["true_label"]).to_numpy()

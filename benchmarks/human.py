@@ -22,7 +22,7 @@ def scored(run: Run) -> Record:
     labels = run.labels()
     summary = run.summary(labels)
     wrong = run.data.y != run.data.clean
-    verdict = judge(labels["label_quality"].to_numpy())
+    verdict = judge(labels["label_quality"].to_numpy(), run.data.y)
     listed = select(verdict.wrong, precision=0.95).rows
     return {
         "labels": run.config.labels,

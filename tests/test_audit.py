@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given as given_
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -26,7 +27,7 @@ def quality_of(for_label):
     return 1 / (1 + np.exp(-for_label))
 
 
-@given(qualities)
+@given_(qualities)
 @settings(deadline=None, max_examples=200)
 def test_any_qualities_get_a_sane_verdict(quality):
     verdict = judge(quality)
@@ -37,7 +38,7 @@ def test_any_qualities_get_a_sane_verdict(quality):
     assert verdict.rate == pytest.approx(verdict.wrong.mean())
 
 
-@given(qualities)
+@given_(qualities)
 @settings(deadline=None, max_examples=100)
 def test_lower_quality_is_never_less_likely_wrong(quality):
     wrong = judge(quality).wrong[np.argsort(quality)]
@@ -77,6 +78,38 @@ def test_a_network_that_has_learned_nothing_accuses_nobody():
     assert np.array_equal(np.argsort(-verdict.wrong), np.argsort(for_label))  # the ranking stays
 
 
+def test_heaps_that_are_classes_accuse_nobody():
+    """A network that knows only how large the classes are supports the large one and contradicts the small one."""
+    rng = np.random.default_rng(0)
+    given = np.repeat(["many", "few"], [770, 230])
+    for_label = rng.normal(np.where(given == "many", 1.2, -1.2), 0.2)
+    assert judge(quality_of(for_label)).clear
+    verdict = judge(quality_of(for_label), given)
+    assert not verdict.clear
+    assert verdict.low == 0
+    assert verdict.high > 0.23  # all of the class that it does not know
+    assert not (verdict.wrong > 0.5).any()
+    for_label[:20] = -4.0  # wrong ones in the class that it knows
+    assert np.flatnonzero(judge(quality_of(for_label), given).wrong > 0.5).tolist() == list(range(20))
+    rare = np.repeat(["many", "few"], [980, 20])  # too few to be a heap: they may well be wrong
+    assert judge(quality_of(np.where(rare == "many", 2.0, -2.0)), rare).clear
+
+
+def test_wrong_labels_in_every_class_are_no_classes():
+    for_label, wrong = heaps(rate=0.7)
+    given = np.random.default_rng(1).integers(0, 10, len(wrong))
+    assert judge(quality_of(for_label), given).clear
+
+
+@given_(st.integers(2, 300))
+@settings(deadline=None, max_examples=30)
+def test_labels_that_all_look_right_are_ranked_all_the_same(n):
+    for_label = np.linspace(1, 4, n)
+    verdict = judge(quality_of(for_label[::-1]))
+    assert np.argsort(-verdict.wrong, kind="stable").tolist() == list(range(n))[::-1]
+    assert verdict.high > 0
+
+
 def test_the_valley_by_a_fine_search():
     for_label, _ = heaps(n=20_000, rate=0.4, apart=1.5, width=0.7)
     found = valley(for_label)
@@ -90,7 +123,7 @@ def test_a_handful_of_outliers_is_no_heap():
     assert valley(for_label) is None
 
 
-@given(arrays(np.float64, st.integers(1, 60), elements=st.floats(1e-3, 1e3)))
+@given_(arrays(np.float64, st.integers(1, 60), elements=st.floats(1e-3, 1e3)))
 @settings(deadline=None, max_examples=100)
 def test_the_mixture_share_maximises_the_likelihood(against):
     def likelihood(r):
@@ -103,7 +136,7 @@ def test_the_mixture_share_maximises_the_likelihood(against):
 
 
 def test_without_a_valley_the_probabilities_average_to_the_mixture_share():
-    for_label = np.random.default_rng(0).normal(1.0, 0.9, 4000)
+    for_label = np.random.default_rng(0).normal(0.7, 1.3, 4000)
     verdict = judge(quality_of(for_label))
     assert not verdict.clear
     assert verdict.rate == pytest.approx(mixture_share(np.exp(-SHARPNESS * for_label)), abs=1e-6)
@@ -118,7 +151,7 @@ def test_select_by_precision_is_the_longest_list_that_keeps_it():
     assert select(wrong, precision=0.995).expected == 0
 
 
-@given(arrays(np.float64, st.integers(1, 50), elements=st.floats(0, 1)), st.floats(0.01, 1), st.integers(1, 60))
+@given_(arrays(np.float64, st.integers(1, 50), elements=st.floats(0, 1)), st.floats(0.01, 1), st.integers(1, 60))
 @settings(deadline=None, max_examples=100)
 def test_selections_keep_their_promise(wrong, precision, budget):
     for rows, expected in (select(wrong), select(wrong, precision), select(wrong, budget=budget), select(wrong, precision, budget)):
@@ -154,8 +187,17 @@ def test_verdicts_of_a_person_move_the_rest():
     assert (after[60:100] == 0).all()
     assert after[100:] == pytest.approx(0.6, abs=0.01)
     assert recalibrate(wrong, rows[:0], rows[:0] < 0).tolist() == wrong.tolist()
-    few = recalibrate(wrong, rows[:2], rows[:2] < 0)[-1]
-    assert 0.2 < few < 0.7  # two verdicts do not turn nine in ten to none
+    assert recalibrate(wrong, rows[:2], rows[:2] < 0)[-1] == pytest.approx(0.3)  # two verdicts do not turn nine in ten to none
+
+
+@pytest.mark.parametrize("count", [50, 200])
+def test_true_verdicts_on_the_most_suspicious_do_not_spoil_the_rate(count):
+    for_label, wrong = heaps(rate=0.2, apart=1.5, width=0.7)
+    verdict = judge(quality_of(for_label))
+    rows = select(verdict.wrong, budget=count).rows
+    after = recalibrate(verdict.wrong, rows, wrong[rows])
+    assert after.mean() == pytest.approx(wrong.mean(), abs=0.06)
+    assert wrong[select(after, precision=0.95).rows].mean() > 0.92
 
 
 def test_confusions_by_hand():

@@ -6,8 +6,9 @@ All of it follows from `label_quality` [N], so that a table that was written and
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ SHARPNESS = 1.5  # measured (docs/labels.md): how much more than itself a networ
 Z90 = 1.645  # of a two-sided interval of 90 %
 WINDOW = (-2.2, 0.8)  # where the boundary between wrong and right labels may lie, in log odds
 DEEP, ENOUGH = 0.8, 0.01  # a valley between two peaks is no deeper than this share of the lower one, and leaves so many labels below it
+WHOLE, FEW = 0.85, 0.05  # so much of a class flagged is as good as all of it; so little of all labels makes no heap
 SEEN, UNSEEN = 0.25, 1.0  # how far off a boundary may be, in log odds: with a valley and without
 
 
@@ -40,23 +42,50 @@ class Verdict:
     clear: bool
 
 
-def judge(quality: Array) -> Verdict:
-    """From label_quality, where 1/2 is a tie between the given label and another."""
+def judge(quality: Array, given: Sequence[Any] | NDArray[Any] | None = None) -> Verdict:
+    """From label_quality, where 1/2 is a tie between the given label and another. `given` [N]: the labels, of any kind."""
     for_label = support_logit(quality)
     boundary = valley(for_label)
     clear = boundary is not None
     if boundary is None:
         share = mixture_share(np.exp(-SHARPNESS * for_label))
-        if share > 0.5:  # most labels are contradicted and no heap stands out: too little was learned to say of any that it is wrong
-            doubt = posterior(for_label, 0.0) / 2
-            return Verdict(doubt, float(doubt.mean()), 0.0, 1.0, clear=False)
-        boundary = -math.inf if share == 0 else math.log(share / (1 - share)) / SHARPNESS
+        if share > 0.5:  # most labels are contradicted and no heap stands out
+            return learned_too_little(for_label)
+        share = max(share, 1 / (len(quality) + 1))  # so that the ranking stays
+        boundary = math.log(share / (1 - share)) / SHARPNESS
     wrong = posterior(for_label, boundary)
+    unknown = None if given is None else whole_classes(wrong > 0.5, given)
+    if unknown is not None and unknown.any():
+        return judge_known(quality, unknown)
     rate = float(wrong.mean())
     spread = SHARPNESS * (SEEN if clear else UNSEEN) * float((wrong * (1 - wrong)).mean())
     counted = [rate] if clear else [rate, float((quality < 0.5).mean())]  # how many lose to another class: the other extreme
-    chance = Z90 * math.sqrt(max(rate * (1 - rate), 0.0) / len(quality))
+    chance = Z90 * math.sqrt(max(rate * (1 - rate), 1 / len(quality)) / len(quality))
     return Verdict(wrong, rate, max(min(counted) - spread - chance, 0.0), min(max(counted) + spread + chance, 1.0), clear)
+
+
+def learned_too_little(for_label: Array) -> Verdict:
+    """Nothing can be said of any label but how it ranks."""
+    doubt = posterior(for_label, 0.0) / 2
+    return Verdict(doubt, float(doubt.mean()), 0.0, 1.0, clear=False)
+
+
+def whole_classes(flagged: NDArray[np.bool_], given: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
+    """The rows [N] of classes of which nearly all is flagged, if they are most of what is flagged and not few: the heaps are then classes,
+    those that a network which has learned little more than their sizes never predicts. Else none."""
+    _, number = np.unique(np.asarray(given), return_inverse=True)
+    count = np.bincount(number, flagged)
+    whole = count > WHOLE * np.bincount(number)
+    return whole[number] & (count[whole].sum() > max(flagged.sum() / 2, FEW * len(flagged)))
+
+
+def judge_known(quality: Array, unknown: NDArray[np.bool_]) -> Verdict:
+    """A verdict on the labels of the other classes; those of `unknown` [N] may be right or wrong."""
+    wrong, share = learned_too_little(support_logit(quality)).wrong, float(unknown.mean())
+    known = judge(quality[~unknown]) if share < 1 else learned_too_little(np.zeros(1))
+    if share < 1:
+        wrong[~unknown] = known.wrong
+    return Verdict(wrong, float(wrong.mean()), known.low * (1 - share), known.high * (1 - share) + share, clear=False)
 
 
 def support_logit(quality: Array) -> Array:
@@ -127,20 +156,13 @@ def select(wrong: Array, precision: float | None = None, budget: int | None = No
 
 
 def recalibrate(wrong: Array, rows: NDArray[np.int64], found: NDArray[np.bool_]) -> Array:
-    """`wrong` after a person has checked `rows` [K] and `found` [K] them wrong or not: all log odds moved by what fits the verdicts best.
-
-    One imagined verdict, as probable as was expected, keeps few verdicts from moving it far. What was checked is known.
+    """`wrong` after a person has checked `rows` [K] and `found` [K] them wrong or not: all multiplied by what was found over what was
+    expected. One imagined verdict, as expected, keeps few verdicts from moving it far. What was checked is known.
     """
     if not len(rows):
         return wrong
-    sane = np.clip(wrong, 1e-9, 1 - 1e-9)
-    logit, target = np.log(sane / (1 - sane)), found.sum() + wrong[rows].mean()
-    low, high = -20.0, 20.0
-    while high - low > 1e-6:
-        shift = (low + high) / 2
-        moved = 1 / (1 + np.exp(-(logit[rows] + shift)))
-        low, high = (shift, high) if moved.sum() + moved.mean() < target else (low, shift)
-    after = 1 / (1 + np.exp(-(logit + low)))
+    expected = wrong[rows]
+    after = np.clip(wrong * (found.sum() + expected.mean()) / max(expected.sum() + expected.mean(), 1e-12), 0, 1)
     after[rows] = found
     return after
 

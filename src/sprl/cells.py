@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,11 +44,15 @@ def write(path: Path, frame: pd.DataFrame, note: str = "") -> None:
 
     Python's own writer leaves a lone carriage return without quotes (before 3.13), and a reader takes it for the end of the row.
     """
-    columns = [[quote(str(cell)) for cell in frame[name].tolist()] for name in frame]
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write(f"# {note}\n" if note else "")
-        file.write(",".join(map(quote, frame)) + "\n")
-        file.writelines(",".join(row) + "\n" for row in zip(*columns, strict=True))
+        file.writelines(lines(frame))
+
+
+def lines(frame: pd.DataFrame) -> Iterator[str]:
+    columns = [[quote(str(cell)) for cell in frame[name].tolist()] for name in frame]
+    yield ",".join(map(quote, frame)) + "\n"
+    yield from (",".join(row) + "\n" for row in zip(*columns, strict=True))
 
 
 def quote(cell: str) -> str:

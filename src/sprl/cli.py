@@ -202,7 +202,10 @@ def predict(
     names = np.array(model.classes, dtype=object)[p.argmax(1)]
     table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).round(6)})
     try:
-        cells.guarded(table).to_csv(sys.stdout if out is None else out, index=False)
+        if out is None:
+            sys.stdout.writelines(cells.lines(cells.guarded(table)))
+        else:
+            cells.write(out, cells.guarded(table))
     except BrokenPipeError:
         raise
     except OSError as error:

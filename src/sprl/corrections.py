@@ -57,16 +57,21 @@ class Labelled:
 
     @cached_property
     def verdict(self) -> Verdict:
-        return judge(self.table["label_quality"].to_numpy())
+        return judge(self.table["label_quality"].to_numpy(), self.table["given_label"].to_numpy(dtype=str))
 
     @cached_property
     def hash(self) -> str:
         return labels_hash(self.table["id"], self.table["given_label"])
 
-    def listed(self, wrong: Array, precision: float | None = None, budget: int | None = None) -> Selection:
-        """The labels to look at by these probabilities, but none of a class so small that nobody can say."""
+    def listed(
+        self, wrong: Array, precision: float | None = None, budget: int | None = None, checked: NDArray[np.int64] | None = None
+    ) -> Selection:
+        """The labels to look at by these probabilities, but none that were checked or are of a class so small that nobody can say."""
         given = self.table["given_label"]
-        rows = np.flatnonzero(given.map(given.value_counts()) > FEW)
+        open_to_check = (given.map(given.value_counts()) > FEW).to_numpy(copy=True)
+        if checked is not None:
+            open_to_check[checked] = False
+        rows = np.flatnonzero(open_to_check)
         chosen = select(wrong[rows], precision, budget)
         return Selection(rows[chosen.rows], chosen.expected)
 
@@ -131,7 +136,7 @@ def check(path: Path, id: str, given: str, corrected: str, expected: str, verdic
 
 
 def suggested(run: Labelled, count: int) -> Corrections:
-    """The suggestions for the most suspicious labels, as if all had been accepted; kept is what no other class is likelier for."""
+    """The suggestions for the most suspicious labels, as if all had been accepted; kept is what has no suggestion."""
     rows = run.listed(run.verdict.wrong, budget=count).rows
     chosen = run.table.iloc[rows]
     verdicts = np.where(chosen["predicted_label"] == chosen["given_label"], KEPT, ACCEPTED)

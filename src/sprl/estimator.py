@@ -141,7 +141,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.networks_ = state.networks.eval()
         self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(rows)))
         self._pred_probs = pred_probs(state.memory)
-        verdict = judge(self._issues["label_quality"].to_numpy())
+        verdict = judge(self._issues["label_quality"].to_numpy(), number)
         self.noise_rate_, self.noise_rate_interval_ = verdict.rate, (verdict.low, verdict.high)
         warn_of_doubts(self._issues, state.memory)
         return self

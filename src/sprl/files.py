@@ -220,12 +220,12 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
     summary = run.summary(labels)
     write_metrics(path, run.rows)
     write_table(path / LABELS, cells.guarded(labels))
-    with aside(path / REPORT) as part:
-        report.write(part, page_of(path, run, labels))
     for module, name in ((run.state.networks, MODEL), (run.backbone, BACKBONE)):
         if module is not None:
             with aside(path / name) as part:
                 part.write_bytes(save({k: v.contiguous().cpu() for k, v in module.state_dict().items()}))
+    with aside(path / REPORT) as part:
+        report.write(part, page_of(path, run, labels))
     with aside(path / CURVES) as part:
         draw(run, part)
     write_json(path / SUMMARY, summary)
@@ -293,7 +293,7 @@ def has_ended(path: Path) -> bool:
     """Whether the run in the folder was trained to its last epoch, and all its results are there."""
     try:
         ended = json.loads((path / SUMMARY).read_text())["interrupted"] is False
-        return ended and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, REPORT, CURVES))
+        return ended and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, CURVES))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

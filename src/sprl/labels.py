@@ -132,7 +132,7 @@ def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None
     import pandas as pd
 
     quality = label_quality(memory).double().cpu().numpy()
-    wrong = judge(quality).wrong
+    wrong = judge(quality, y.cpu().numpy()).wrong
     few = (torch.bincount(y, minlength=memory["previous"].shape[1])[y] <= FEW).cpu().numpy()
     best, confidence = suggest(memory["previous"], y, torch.from_numpy(wrong))
     names = pd.Series(list(range(memory["previous"].shape[1]) if classes is None else classes))

@@ -56,7 +56,7 @@ def audit(
         show_run(run)
         show_rate(run)
         wrong = run.verdict.wrong if found is None else show_checked(run, found)
-        chosen = run.listed(wrong, precision, budget)
+        chosen = run.listed(wrong, precision, budget, None if found is None else found.checked()[0])
         show_list(run, chosen, precision, budget)
         show_pairs(run, wrong)
         show_classes(run, chosen)
@@ -76,9 +76,15 @@ def audit(
 
 
 def find_corrections(run: Labelled, asked: Path | None) -> Corrections | None:
-    """Those asked for, or those that lie beside the labels."""
+    """Those asked for, or those that lie beside the labels, if they fit."""
     beside = run.path / CORRECTIONS
-    return corrections.read(asked or beside, run) if asked is not None or beside.is_file() else None
+    if asked is not None:
+        return corrections.read(asked, run)
+    try:
+        return corrections.read(beside, run) if beside.is_file() else None
+    except InputError as error:
+        say("Note", f"left out: {error}")
+        return None
 
 
 def show_run(run: Labelled) -> None:
@@ -224,7 +230,7 @@ def show_suspects(run: Labelled, wrong: Array, found: Corrections | None) -> Non
 def suspect(run: Labelled, wrong: Array, row: int) -> tuple[str, ...]:
     one = run.table.iloc[row]
     same = one["predicted_label"] == one["given_label"]
-    rather = "no other class is likelier" if same else f"rather {short(one['predicted_label'])} ({100 * one['confidence']:.0f} %)"
+    rather = "no class is suggested" if same else f"rather {short(one['predicted_label'])} ({100 * one['confidence']:.0f} %)"
     return short(one["id"]), f"given as {short(one['given_label'])}", rather, f"{percent(float(wrong[row]))} wrong"
 
 
@@ -278,7 +284,8 @@ def apply(path: Path, file: Path | None, suggestions: int | None, out: Path | No
     run = Labelled.read(path)
     out = path / CORRECTED if out is None else out
     if any(
-        os.path.realpath(out) == os.path.realpath(other) for other in (*(path / name for name in files.FILES), *([file] if file else []))
+        os.path.realpath(out) == os.path.realpath(other)
+        for other in (*(path / name for name in (*files.FILES, CORRECTIONS)), *([file] if file else []))
     ):
         raise InputError(f"{out} is needed as it is: choose another --out")
     if os.path.lexists(out) and not overwrite:
@@ -291,7 +298,7 @@ def apply(path: Path, file: Path | None, suggestions: int | None, out: Path | No
         assert suggestions is not None
         found = corrections.suggested(run, suggestions)
         told = f"of the {len(found.rows):,} most suspicious labels {found.count(ACCEPTED):,} changed to what is suggested"
-        told += f"; for {found.count(KEPT):,} no other class is likelier" if found.count(KEPT) else ""
+        told += f"; for {found.count(KEPT):,} no class is suggested" if found.count(KEPT) else ""
     corrected = corrections.apply(run, found)
     corrections.write(out, run, corrected)
     say("Applied", told)

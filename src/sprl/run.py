@@ -143,7 +143,7 @@ class Run:
     def summary(self, labels: pd.DataFrame) -> Row:
         """summary.json. Accuracies in percent; `last10` is the mean over the last ten epochs, `best_oracle` needs the test labels."""
         T1 = getattr(self.state.method, "T1", None)
-        verdict = judge(labels["label_quality"].to_numpy())
+        verdict = judge(labels["label_quality"].to_numpy(), self.data.y)
         accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
         agree = predict(self.state.networks, self.task.x, precision=self.task.precision).argmax(1) == self.task.y
         return {

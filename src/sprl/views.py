@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sprl.audit import judge
 from sprl.corrections import CORRECTIONS, labels_hash, run_id
@@ -29,7 +28,7 @@ def page_of(path: Path, run: Run, labels: pd.DataFrame) -> Page:
         title=run.data.name,
         classes=list(run.data.classes),
         labels=labels,
-        verdict=judge(labels["label_quality"].to_numpy()),
+        verdict=judge(labels["label_quality"].to_numpy(), run.data.y),
         rows=run.rows,
         run_id=run_id(path),
         labels_hash=labels_hash(labels["id"], labels["given_label"]),
@@ -64,8 +63,7 @@ def features_of(data: Data) -> Callable[[int], list[tuple[str, str]]] | None:
 
 def as_given(data: Data, row: int) -> Array:
     """A row's values before they were standardised."""
-    values = data.x[torch.tensor([row], device=data.x.device)][0] if isinstance(data.x, Tensor) else data.x[torch.tensor([row])][0]
-    found = values.cpu().numpy()
+    found = data.x[torch.tensor([row], device=data.x.device)][0].cpu().numpy()
     preprocess = data.preprocess
     if preprocess.mean is None or preprocess.deviation is None:
         return found

@@ -105,6 +105,7 @@ function judge(act, seen = gallery.inSight) {
   if (!suspect) return;
   if (!seen) return gallery.go(gallery.current);
   if (act === "other") return askOther(suspect);
+  if (act === "accept" && suspect.suggestion === suspect.given) return say("No class is suggested here: keep the label, or choose another.");
   if (act === "accept") review.choose(suspect, suspect.suggestion);
   if (act === "keep") review.choose(suspect, suspect.given);
   if (act === "skip") review.give([[suspect, "skipped", -1]]);
