@@ -23,6 +23,7 @@ from sprl.config import Config
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
 from sprl.errors import InputError, printable
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
+from sprl.methods import METHODS
 from sprl.model import read_config, start_of
 from sprl.show import console, say
 
@@ -314,11 +315,25 @@ def apply(path: Path, file: Path | None, suggestions: int | None, out: Path | No
     say("Next", train_again(run.config, started_in(path), out))
 
 
-ASKED = ("data_dir", "label_column", "skip_bad", "size", "method", "network", "weights", "frozen", "epochs", "seed")  # what stays
+ASKED = (
+    "data_dir",
+    "label_column",
+    "skip_bad",
+    "size",
+    "method",
+    "network",
+    "weights",
+    "frozen",
+    "epochs",
+    "batch_size",
+    "lr",
+    "seed",
+)  # what stays
 
 
 def train_again(config: Config, started: Path, labels: Path) -> str:
-    """The command that trains on other labels as the run was trained. Paths are found from here."""
+    """The command that trains on other labels as the run was trained, but for a noise rate, which is another now. Paths are found from
+    here."""
     moved = not os.path.samefile(started, os.curdir)
     words = ["sprl", "train"]
     for option in ("data", *ASKED):
@@ -329,4 +344,8 @@ def train_again(config: Config, started: Path, labels: Path) -> str:
             continue
         words += [] if option == "data" else [f"--{option.replace('_', '-')}"]
         words += [] if value is True else [str(value)]
+    usual = METHODS[config.method]()
+    for name, value in config.fields.items():
+        if name != "noise_rate" and value != getattr(usual, name, value):
+            words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--labels", str(labels)])
