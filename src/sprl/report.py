@@ -190,7 +190,7 @@ def thumbnail(pixels: NDArray[np.uint8] | NDArray[np.floating[Any]]) -> bytes:
         pixels = pixels.repeat(times, 0).repeat(times, 1)
     image = Image.fromarray(pixels)
     if longest <= LARGE:
-        return saved(image, "PNG")  # WebP would be a seventh smaller and take thirty times as long
+        return saved(image, "PNG")  # WebP would be about an eighth smaller and take many times as long
     image.thumbnail((LARGE, LARGE), Image.Resampling.LANCZOS)
     return saved(image, "WEBP", quality=85)
 
