@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sprl.curriculum import longest_warmup
 from sprl.engine import run_epoch, start
 from sprl.errors import SprlWarning
 from sprl.methods import SPRL, Standard
-from sprl.training import first_as_good, held_out, longest_warmup, train
+from sprl.search import first_as_good, held_out
+from sprl.training import train
 
 
 def weights(state):

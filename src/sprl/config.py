@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import torch
 
 from sprl.core import Method
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, check_rate, ensure, pick
 from sprl.fields import read_fields, read_value
 from sprl.methods import METHODS
 from sprl.networks import Shape, choose
@@ -47,16 +48,31 @@ class Config:
         return asdict(self)
 
 
-def make_method(method: str | Method, values: dict[str, Any], noise_rate: float | None = None) -> Method:
-    """A method, by name with fields that may be text, or as it is. `noise_rate` goes to those that can use it."""
-    if noise_rate is not None and not 0 <= noise_rate < 1:
-        raise InputError(f"the noise rate is {noise_rate} but must be at least 0 and below 1")
+def make_method(
+    method: str | Method, values: dict[str, Any], noise_rate: float | None = None, known: Callable[[], float | None] = lambda: None
+) -> Method:
+    """A method, by name with fields that may be text, or as it is. `noise_rate` goes to those that can use it; to those that cannot do
+    without one, failing that, what is `known` to whoever made the labels."""
+    check_rate(noise_rate or 0.0)
     if isinstance(method, type):
         raise InputError(f"give the method as an instance: {method.__name__}()")
     if isinstance(method, str):
         cls = METHODS[pick("method", method, METHODS)]
-        method = cls(**read_fields(cls, method, values))
+        values = read_fields(cls, method, values)
+        if needs_rate(cls) and "noise_rate" not in values:
+            noise_rate = known() if noise_rate is None else noise_rate
+            ensure(
+                noise_rate is not None,
+                f"{method} needs to know the share of wrong labels: give it, such as --noise-rate 0.2 (in Python noise_rate=0.2)",
+            )
+            values["noise_rate"] = noise_rate
+        method = cls(**values)
     return replace(method, noise_rate=noise_rate) if noise_rate is not None and hasattr(method, "noise_rate") else method  # type: ignore[type-var]
+
+
+def needs_rate(cls: type[Method]) -> bool:
+    """Whether a method cannot do without the share of wrong labels: a field that has no default."""
+    return any(f.name == "noise_rate" and f.default is MISSING for f in fields(cls))  # type: ignore[arg-type]
 
 
 def parse_assignments(texts: list[str]) -> dict[str, str]:

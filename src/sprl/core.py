@@ -15,6 +15,9 @@ from torch import Tensor
 # at each sample's last visit (labels.record).
 Memory = dict[str, Tensor]
 
+# A matrix as a field of a method: rows of numbers, immutable and equal to their like.
+Matrix = tuple[tuple[float, ...], ...]
+
 # Probabilities [N, C] of all training rows from a pass in evaluation mode, the mean over networks. Costs a pass: call it if needed.
 Predict = Callable[[], Tensor]
 
@@ -35,10 +38,16 @@ class Batch:
 class Step(NamedTuple):
     loss: Tensor  # 0-d, summed over networks: they share no parameters, so one backward pass serves all
     chosen: Tensor  # [M, B] bool: which rows each network's supervised loss used
+    idle: Tensor | None = None  # 0-d bool: nothing to learn here, so weights and optimizer stay as they are; None: never
+    changes: Memory | None = None  # new values, after this batch, for tensors that `init` made
 
 
 class Method(Protocol):
-    """A frozen dataclass of hyper-parameters with three functions. `step` holds no Python number that changes with the epoch."""
+    """A frozen dataclass of hyper-parameters with three functions. `step` holds no Python number that changes with the epoch.
+
+    One with a field `noise_rate` that has no default is told the rate by whoever runs it (config.make_method). One that finds a field
+    out for itself before its run proper says how in `search` and `found` (search.Search).
+    """
 
     networks: ClassVar[int]  # M
 

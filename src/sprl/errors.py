@@ -17,6 +17,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
+def ensure(true: bool, otherwise: str) -> None:
+    if not true:
+        raise InputError(otherwise)
+
+
+def check_rate(rate: float) -> None:
+    ensure(0 <= rate < 1, f"the noise rate is {rate} but must be at least 0 and below 1")
+
+
 def pick(kind: str, name: str, options: Iterable[str]) -> str:
     """`name` if it is one of `options`, else an InputError that names the nearest."""
     options = list(options)

@@ -1,12 +1,14 @@
 """Fields of methods: read from text, and checked against their types."""
 
+import json
 import math
 import types
 import typing
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any
 
-from sprl.core import Method
+from sprl.core import Matrix, Method
 from sprl.errors import InputError, pick
 
 
@@ -26,7 +28,7 @@ def checked(method: Method) -> Method:
 def read_value(name: str, value: Any, hint: Any) -> Any:
     """`value` as the type that `hint` names, e.g. "5" as 5 for int | Literal["auto"]."""
     options, words = parts(hint)
-    if value in words or (value is None and type(None) in options):
+    if (isinstance(value, str) and value in words) or (value is None and type(None) in options):
         return value
     for option in options:
         if option is bool and str(value).lower() in ("true", "false"):
@@ -38,13 +40,16 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
                 continue
             if math.isfinite(number) and (option is float or number.is_integer()):
                 return option(number)
+        if option is Matrix:
+            with suppress(TypeError, ValueError):  # JSON's errors are ValueErrors
+                return tuple(tuple(float(entry) for entry in row) for row in (json.loads(value) if isinstance(value, str) else value))
     raise InputError(f"{name} cannot be {value!r}: it must be {describe(hint)}")
 
 
 def describe(hint: Any) -> str:
     """What a field may be, in words."""
     options, words = parts(hint)
-    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    names = {int: "a whole number", float: "a number", bool: "true or false", Matrix: "a matrix, [[0.9, 0.1], [0.2, 0.8]]"}
     return " or ".join([*map(repr, words), *(names[option] for option in options if option in names)])
 
 

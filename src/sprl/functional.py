@@ -1,5 +1,7 @@
 """Losses and choices as pure functions on tensors. Only `shares`, which runs once an epoch, syncs with the host."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,6 +21,19 @@ def resistance(logits: Tensor, previous: Tensor) -> Tensor:
     """
     log_p = F.log_softmax(logits.float(), dim=-1)
     return -torch.where(previous > 0, previous.detach() * log_p, 0.0).sum(-1)  # 0 log 0 = 0, for classes masked by -inf
+
+
+def distillation(logits: Tensor, previous: Tensor) -> Tensor:
+    r"""Eq. 15 for each sample: $\sum_j p^{t-1}[j] \log (p^{t-1}[j] / p[j])$.
+
+    Eq. 7 less the entropy of the previous prediction, which no weight can change: the gradients are the same. Shapes as above.
+    """
+    return resistance(logits, previous) + torch.special.xlogy(previous, previous).sum(-1)
+
+
+def smoothing(logits: Tensor, previous: Tensor | None = None) -> Tensor:
+    r"""Eq. 16 for each sample: $\sum_j u[j] \log (u[j] / p[j])$ with $u[j] = 1/C$. logits [..., B, C] -> [..., B]."""
+    return -F.log_softmax(logits.float(), dim=-1).mean(-1) - math.log(logits.shape[-1])
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -344,8 +345,8 @@ def train_again(config: Config, started: Path, labels: Path) -> str:
             continue
         words += [] if option == "data" else [f"--{option.replace('_', '-')}"]
         words += [] if value is True else [str(value)]
-    usual = METHODS[config.method]()
+    usual = {f.name: f.default for f in dataclasses.fields(METHODS[config.method])}  # type: ignore[arg-type]
     for name, value in config.fields.items():
-        if name != "noise_rate" and value != getattr(usual, name, value):
+        if name != "noise_rate" and value != usual.get(name, value):
             words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--labels", str(labels)])

@@ -23,11 +23,11 @@ from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Rows, Streamed, place
-from sprl.engine import batch_sizes, batches_left, never, predict, start, visit_unseen
+from sprl.engine import batch_sizes, batches_left, never, predict, predict_logits, start, visit_unseen
 from sprl.errors import InputError, pick
 from sprl.functional import masked_mean
 from sprl.labels import label_issues
-from sprl.noise import corrupt
+from sprl.noise import corrupt, parse
 from sprl.state import State, Task, restore, snapshot
 from sprl.stepping import WARM, find_stepper, tuned
 from sprl.training import train_pausing
@@ -77,6 +77,7 @@ class Run:
             row = epoch.row()
             if right is not None:
                 row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
+                row["recall"] = 100 * masked_mean(epoch.chosen.double(), right > 0).item()
             accuracy = self.test_accuracy() if accuracy is None else accuracy
             if accuracy is not None:
                 row["test_accuracy"] = 100 * accuracy.item()
@@ -86,10 +87,11 @@ class Run:
             yield row
 
     def test_accuracy(self) -> Tensor | None:
-        """As a 0-d tensor on the device, which may not have come to it yet."""
+        """As a 0-d tensor on the device, which may not have come to it yet. Of several networks, the mean of what each reaches."""
         if self.x_test is None or self.y_test is None:
             return None
-        return (predict(self.state.networks, self.x_test, precision=self.task.precision).argmax(1) == self.y_test).double().mean()
+        logits = predict_logits(self.state.networks, self.x_test, precision=self.task.precision)
+        return (logits.argmax(-1) == self.y_test).double().mean()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -181,7 +183,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     data = with_labels(read(config, say, progress) if data is None else data, config)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
-    method = make_method(config.method, config.fields, config.noise_rate)
+    method = make_method(config.method, config.fields, config.noise_rate, partial(known_rate, data, config))
     backbone, pictures, wanted = None, None, config.network
     if timm_name and len(data.shape) == 3 and data.x.dtype != torch.uint8:
         raise InputError(f"networks of timm take pictures as pixels from 0 to 255 (uint8), those of {data.name} are other numbers")
@@ -224,6 +226,13 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
     return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone, pictures)
+
+
+def known_rate(data: Data, config: Config) -> float | None:
+    """The share of wrong labels as whoever made them knows it: as asked for, as in the paper, else as it came out."""
+    if config.corrupt is not None:
+        return parse(config.corrupt)[1]
+    return None if data.clean is None else float((data.y != data.clean).mean())
 
 
 def read(config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Data:

@@ -17,8 +17,9 @@ from torch import Tensor
 from sprl.engine import batch_sizes
 from sprl.errors import InputError, printable
 from sprl.fields import read_fields
+from sprl.search import Search, held_out, search_of
 from sprl.state import contents
-from sprl.training import first_as_good, held_out
+from sprl.training import first_of
 
 if TYPE_CHECKING:
     from sprl.core import Method
@@ -82,7 +83,7 @@ def check(saved: dict[str, Any], run: Run) -> Method:
     method = read_method(saved["method"], run)
     check_state(saved["state"], like, run)
     t = saved["state"]["t"]
-    check_warmup(saved["warmup"], like, run, t if getattr(method, "T1", None) == "auto" else 0)
+    check_warmup(saved["warmup"], like, run, search_of(method, run.task.epochs), saved["state"])
     check_rows(saved["rows"], t, run)
     require(type(saved["seconds"]) is float and 0 <= saved["seconds"] < math.inf, "seconds is no time")
     steppers = ("eager", "captured", "compiled") if run.task.device.type == "cuda" else ("eager",)
@@ -127,15 +128,20 @@ def kind_of(tensor: Tensor) -> str:
 
 
 def read_method(given: Any, run: Run) -> Method:
-    """The method of the config, its T1 perhaps found."""
-    method, T = run.state.method, run.task.epochs
+    """The method of the config; what it searches for perhaps found."""
+    method = run.state.method
+    search = search_of(method, run.task.epochs)
     wanted: dict[str, Any] = asdict(method)  # type: ignore[call-overload]
-    if wanted.get("T1") == "auto" and isinstance(given, dict) and type(given.get("T1")) is int:
-        require(1 <= given["T1"] < max(T, 2), "method.T1 is out of range")
-        wanted["T1"] = given["T1"]
+    if search is not None and isinstance(given, dict) and given.get(search.field) != "auto":
+        wanted[search.field] = given.get(search.field)
     compare_kinds(given, wanted, "method")
     require(given == wanted, "method is not that of the config")
-    return replace(method, **read_fields(type(method), "method", wanted))  # type: ignore[type-var]
+    try:
+        method = replace(method, **read_fields(type(method), "method", wanted))  # type: ignore[type-var]
+        method.init(run.task.y, run.task.num_classes, run.task.epochs)
+    except InputError as error:
+        raise Unreadable(str(error)) from error
+    return method
 
 
 def check_state(given: Any, like: dict[str, Any], run: Run) -> None:
@@ -171,25 +177,31 @@ def check_optimizer(given: Any, like: dict[str, Any], run: Run) -> None:
         require(float(moments["step"]) >= 0, "optimizer.state has a negative step")
 
 
-def check_warmup(given: Any, like: dict[str, Any], run: Run, t: int) -> None:
-    """The search for T1, t epochs long: an accuracy for each, and a snapshot of the one that would be chosen now."""
-    require(isinstance(given, dict) and list(given) == list(range(1, t + 1)), "warmup is of other epochs")
+def check_warmup(given: Any, like: dict[str, Any], run: Run, search: Search | None, state: dict[str, Any]) -> None:
+    """The search, as long as the state has epochs: a score for each, a snapshot of the one that would be taken now and, where the run
+    proper begins afresh, of the beginning."""
+    t, count = state["t"], 0
+    if search is not None:
+        held = held_out(run.task)
+        count = 0 if held is None or search.longest < 2 else int(held.sum())
+    begun = t > 0 or state["progress"]["rows"] is not None
+    begins = [0] if count and begun and search is not None and search.afresh else []
+    require(isinstance(given, dict) and list(given) == [*begins, *range(1, t + 1 if count else 1)], "warmup is of other epochs")
     for epoch, pair in given.items():
-        require(isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is float and 0 <= pair[0] <= 1, "warmup holds no accuracy")
+        require(isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is float and 0 <= pair[0] <= 1, "warmup holds no score")
         if pair[1] is not None:
             check_state(pair[1], like, run)
             require(pair[1]["t"] == epoch and pair[1]["progress"]["rows"] is None, "warmup holds another epoch")
-    if t:
-        held = held_out(run.task)
-        count = 0 if held is None else int(held.sum())
-        require(count > 0, "warmup is of a run without a search")
-        require(given[first_as_good([a for a, _ in given.values()], count)][1] is not None, "warmup lacks the best epoch")
+    if search is not None and begins:
+        require(given[0][1] is not None, "warmup lacks the beginning")
+    if search is not None and count and t:
+        require(given[first_of(given, search, count)][1] is not None, "warmup lacks the best epoch")
 
 
 def check_rows(given: Any, t: int, run: Run) -> None:
     require(isinstance(given, list) and len(given) == t, "rows are of other epochs")
     needed = {"epoch", "loss", "chosen"} | {name for name, value in run.state.memory.items() if value.ndim == 0 and not value.isnan()}
-    needed |= ({"test_accuracy"} if run.x_test is not None else set()) | ({"precision"} if run.data.clean is not None else set())
+    needed |= ({"test_accuracy"} if run.x_test is not None else set()) | ({"precision", "recall"} if run.data.clean is not None else set())
     for number, row in enumerate(given, 1):
         require(isinstance(row, dict) and row.keys() >= needed, "rows are no metrics")
         require(all(type(k) is str and type(v) in (int, float) for k, v in row.items()), "rows are no metrics")

@@ -255,23 +255,29 @@ def methods() -> None:
         console.print(Text.assemble((name, "bold"), "  ", (cls.__doc__ or "").strip().splitlines()[0]), soft_wrap=True)
         docs, hints = field_docs(cls), get_type_hints(cls)
         for f in dataclasses.fields(cls):  # type: ignore[arg-type]
-            console.print(Text.assemble("  ", (f"{f.name}={f.default}", "cyan"), f"  {describe(hints[f.name])}"), soft_wrap=True)
+            console.print(
+                Text.assemble(
+                    "  ", (f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default}", "cyan"), f"  {describe(hints[f.name])}"
+                ),
+                soft_wrap=True,
+            )
             if f.name in docs:
                 console.print(Text(textwrap.fill(docs[f.name], 100, initial_indent="      ", subsequent_indent="      ")), soft_wrap=True)
     console.print("\nSet a field with --set, for example: sprl train --set gamma_d=50 --set T1=10", markup=False)
 
 
 def field_docs(cls: type[Any]) -> dict[str, str]:
-    """The string literal below each field."""
+    """The string literal below each field, in the class that has it."""
     import ast
     import inspect
 
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
     docs = {}
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-            docs[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
+    for origin in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(origin))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+                docs[field.target.id] = " ".join(str(ast.literal_eval(after.value)).split())
     return docs
 
 

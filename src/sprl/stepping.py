@@ -77,12 +77,25 @@ def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forw
     state.optimizer.zero_grad(set_to_none=True)
     step.loss.backward()
     convolution.join()
-    state.optimizer.step()
+    update(state.optimizer, step.idle)
     record(state.memory, seen, index)
+    for name, value in (step.changes or {}).items():
+        state.memory[name].copy_(value)
     progress = state.progress
     progress.chosen[index] = step.chosen.any(0)
     progress.losses.index_copy_(0, progress.at.view(1), step.loss.detach().view(1))
     progress.at += 1
+
+
+def update(optimizer: torch.optim.Optimizer, idle: Tensor | None) -> None:
+    """The optimizer's step, unless the batch is idle: even with a gradient of zero, momentum would move the weights."""
+    if idle is None or idle.device.type == "cpu" or not optimizer.defaults.get("fused"):
+        if idle is None or not idle:
+            optimizer.step()
+        return
+    optimizer.found_inf = idle.float()  # type: ignore[attr-defined]  # fused ones leave out such a step on the GPU, unseen by the host
+    optimizer.step()
+    del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 class Eager:

@@ -7,14 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sprl.curriculum import longest_warmup
 from sprl.data.rows import select
 from sprl.engine import predict, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 from sprl.run import Run
+from sprl.search import first_as_good
 from sprl.seeds import stream_seed
 from sprl.state import Task
-from sprl.training import first_as_good, longest_warmup, train
+from sprl.training import train
 
 GAMMAS = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)
 

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Predict, Step
-from sprl.errors import InputError
-from sprl.functional import choose, cross_entropy, masked_mean, resistance, spread
+from sprl.curriculum import curriculum, longest_warmup, tell_apart
+from sprl.errors import check_rate, ensure
+from sprl.functional import cross_entropy, distillation, masked_mean, resistance, smoothing
+from sprl.search import Search, accuracy, one_standard_error
 
-# Where "auto" draws its lines in functional.spread; docs/log.md has what symmetric, pair and people's noise measure.
-LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
-LIMIT_FROM = 0.25  # of labels contradicted at T1; fewer are mostly hard samples with right labels, which the limit would keep out
+AGAINST = {"resistance": resistance, "distillation": distillation, "label-smoothing": smoothing, "nothing": resistance}
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class SPRL:
     "auto" decides at T1: limit where many are contradicted and wrong ones gather in few classes. With choice="all": than agree in all."""
     normalised: bool = False
     """Divide the loss by 1 + gamma(t), for optimizers that feel its scale (SGD). Adam does not: the paper's recipes keep Eq. 10."""
+    against: Literal["resistance", "distillation", "label-smoothing", "nothing"] = "resistance"
+    """What holds against wrong labels in the curriculum: Eq. 7 or, to compare, Eq. 15, Eq. 16, or nothing (Eq. 5 alone)."""
 
     networks: ClassVar[int] = 1
 
@@ -58,15 +60,19 @@ class SPRL:
         """The reading of the authors' code, whose curves match the paper's table II, no limit."""
         return cls(**{"choice": "per-class", "predictions": "evaluated", "growth": "released", "limit": "none", **fields})
 
+    def search(self, epochs: int) -> Search:
+        patience, few = max(3, epochs // 20), max(1, epochs // 10)
+        return Search("T1", longest_warmup(epochs), patience, accuracy, one_standard_error, afresh=False, otherwise=few)
+
+    def found(self, t: int, p: Tensor) -> int:
+        return t
+
     def init(self, y: Tensor, num_classes: int, epochs: int) -> Memory:
-        if self.T1 != "auto" and not 1 <= self.T1 < epochs:
-            raise InputError(f"T1 is {self.T1} but must be at least 1 and less than the {epochs} epochs; lower T1 or raise the epochs")
-        if self.gamma_d != "auto" and self.gamma_d < 0:
-            raise InputError(f"gamma_d is {self.gamma_d} but must not be negative")
-        if self.K < 1:
-            raise InputError(f"K is {self.K} but must be at least 1")
-        if self.noise_rate is not None and not 0 <= self.noise_rate < 1:
-            raise InputError(f"the noise rate is {self.noise_rate} but must be at least 0 and below 1")
+        fits = self.T1 == "auto" or 1 <= self.T1 < max(epochs, 2)
+        ensure(fits, f"T1 is {self.T1} but must be at least 1 and less than the {epochs} epochs; lower T1 or raise the epochs")
+        ensure(self.gamma_d == "auto" or self.gamma_d >= 0, f"gamma_d is {self.gamma_d} but must not be negative")
+        ensure(self.K >= 1, f"K is {self.K} but must be at least 1")
+        check_rate(self.noise_rate or 0.0)
         return {
             "chosen": torch.ones_like(y, dtype=torch.bool),  # v
             "confident": torch.zeros_like(y[0]),  # largest count of p[y] >= 0.5 so far, scaled to n
@@ -83,38 +89,32 @@ class SPRL:
         if t == 1:
             return {}
         p = predict() if self.predictions == "evaluated" else memory["previous"]
-        visited = p.sum(1) > 0
-        likely = p.gather(1, y.unsqueeze(1)).squeeze(1)  # p^{t-1}[given label]
         new: Memory = {}
         if t <= T1 + 1:
-            count = int((likely >= 0.5).sum()) * n // max(int(visited.sum()), 1)
+            likely = p.gather(1, y.unsqueeze(1)) >= 0.5  # p^{t-1}[given label]
+            count = int(likely.sum()) * n // max(int((p.sum(1) > 0).sum()), 1)
             new["confident"] = memory["confident"].clamp(min=count)
         if t <= T1:
             return new
         if t == T1 + 1:
-            new["spread"] = spread(p, y).float()
-            if self.limit == "auto":
-                contradicted = ((p.argmax(1) != y) & visited).sum() / visited.sum()  # below: also where no spread can be told (NaN)
-                new["limited"] = ~(new["spread"] >= LIMIT_BELOW) & (contradicted >= LIMIT_FROM)
-            if self.gamma_d == "auto":
-                new["gamma_d"] = torch.where(new["spread"] < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
+            told = tell_apart(p, y, T)
+            kept = {"limited": self.limit, "gamma_d": self.gamma_d}
+            new |= {name: value for name, value in told.items() if kept.get(name, "auto") == "auto"}
 
         state = memory | new
         start = int(state["confident"]) if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
         plan = schedules.published if self.growth == "eq6" else schedules.released
         size, gamma = plan(t, start=start, n=n, gamma_d=float(state["gamma_d"]), T=T, T1=T1, K=self.K)
-        group = y if self.choice == "per-class" else torch.zeros_like(y)
-        agree = torch.bincount(group[(p.argmax(1) == y) & visited], minlength=p.shape[1])
-        new["chosen"] = choose(likely, group, size, agree if t > T1 + 1 and state["limited"] else None)
+        new["chosen"] = curriculum(p, y, size, self.choice == "per-class", t > T1 + 1 and bool(state["limited"]))
         new["m"] = torch.full_like(memory["m"], schedules.start_size(start, n))
-        new["gamma"] = torch.full_like(memory["gamma"], gamma)
+        new["gamma"] = torch.full_like(memory["gamma"], gamma if self.against != "nothing" else 0.0)
         return new
 
     def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
         """Eq. 12b: cross-entropy over the chosen, resistance over all."""
         chosen = memory["chosen"][batch.index].expand(logits.shape[:2])
-        gamma = memory["gamma"]
+        gamma, previous = memory["gamma"], memory["previous"][batch.index]
         supervised = masked_mean(cross_entropy(logits, batch.y), chosen)
-        resisting = resistance(logits, memory["previous"][batch.index]).mean(-1)
-        loss = (supervised + gamma * resisting).sum()
-        return Step(loss / (1 + gamma) if self.normalised else loss, chosen)
+        loss = (supervised + gamma * AGAINST[self.against](logits, previous).mean(-1)).sum()
+        unresisted = self.against == "nothing" or self.gamma_d == 0  # then a batch of which none is chosen teaches nothing
+        return Step(loss / (1 + gamma) if self.normalised else loss, chosen, idle=~chosen.any() if unresisted else None)

@@ -1,0 +1,66 @@
+"""What a method finds out for itself before its run proper: epochs on nine tenths of the samples, judged on the noisy rest."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sprl.core import Method
+from sprl.functional import shares, smallest
+from sprl.seeds import stream_seed
+from sprl.state import Task
+
+
+class Search(NamedTuple):
+    """How to find a field that is "auto". `method.search(epochs)` describes it, `method.found(t, p)` turns its end into the field's value:
+    t is the epoch that was taken, p [H, C] what the network predicts there for the rows held out."""
+
+    field: str
+    longest: int  # epochs
+    patience: int  # epochs without a better score that end it
+    score: Callable[[Tensor, Tensor], Tensor]  # (p [H, C], y [H]) -> 0-d in [0, 1], the larger the better
+    slack: Callable[[float, int], float]  # (best score, H) -> by how much less is as good; the first such epoch is taken
+    afresh: bool  # the run proper begins with first weights, not with those of that epoch
+    otherwise: Any  # the field's value where there are too few samples to hold some out
+
+
+def search_of(method: Method, epochs: int) -> Search | None:
+    """What is still to be found out. Most methods have nothing of the kind."""
+    describe = getattr(method, "search", None)
+    found: Search | None = None if describe is None else describe(epochs)
+    return found if found is not None and getattr(method, found.field) == "auto" else None
+
+
+def accuracy(p: Tensor, y: Tensor) -> Tensor:
+    return (p.argmax(1) == y).float().mean()
+
+
+def likelihood(p: Tensor, y: Tensor) -> Tensor:
+    """The geometric mean of p[label]: largest where the cross-entropy is least."""
+    return p.gather(1, y.unsqueeze(1)).clamp(min=1e-30).log().mean().exp()
+
+
+def one_standard_error(best: float, count: int) -> float:
+    """Of an accuracy. The plain argmax is a lottery on small sets, where the best of many near-equal epochs is chance."""
+    return math.sqrt(best * (1 - best) / count)
+
+
+def no_slack(best: float, count: int) -> float:
+    return 0.0
+
+
+def first_as_good(scores: Sequence[float], count: int, slack: Callable[[float, int], float] = one_standard_error) -> int:
+    """The first epoch, from 1, whose score on `count` samples is as good as the best."""
+    enough = max(scores) - slack(max(scores), count)
+    return next(t for t, score in enumerate(scores, 1) if score >= enough)
+
+
+def held_out(task: Task) -> Tensor | None:
+    """A tenth of each class, drawn at random, as a mask [N]; None where there are too few to spare."""
+    sizes = torch.bincount(task.y.cpu(), minlength=task.num_classes)
+    if len(task.y) < 200 or int(sizes[sizes > 0].min()) < 5:
+        return None
+    draw = torch.rand(len(task.y), generator=torch.Generator().manual_seed(stream_seed(task.seed, "holdout")))
+    return smallest(draw, task.y.cpu(), shares(len(task.y) // 10, sizes)).to(task.device)
