@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -10,11 +10,11 @@ from conftest import clusters
 from torch import nn
 
 from sprl import checkpoint, stepping, tables
-from sprl.config import Config
+from sprl.config import Config, needs_rate
 from sprl.data.rows import Streamed
 from sprl.engine import run_epoch, start
 from sprl.errors import SprlWarning
-from sprl.methods import SPRL, Standard
+from sprl.methods import METHODS, SPRL, Standard
 from sprl.noise import corrupt
 from sprl.run import prepare
 from sprl.state import Task, restore, snapshot
@@ -76,6 +76,44 @@ def test_captured_equals_eager_bit_for_bit(pictures, method, precision):
     ours = trained(task, captured, method)
     assert len(captured.graphs) >= 3  # two sizes, two values of beta1
     assert_same(ours, trained(task, Eager(), method))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_captured_and_equals_eager_bit_for_bit(pictures, name):
+    cls = METHODS[name]
+    method = cls(noise_rate=0.3) if needs_rate(cls) else cls()
+    task = replace(pictures, epochs=24)  # the first network of f-correction and the search for T1 are among them
+    captured = Captured()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "class", SprlWarning)  # what a first network of so few samples makes of the classes
+        ours, theirs = trained(task, captured, method), trained(task, Eager(), method)
+    assert ours[1].stepper is captured
+    assert_same(ours, theirs)
+
+
+@dataclass(frozen=True)
+class Leaves(Standard):
+    """Plain training that has nothing more to learn after two epochs."""
+
+    def init(self, y, num_classes, epochs):
+        return {"over": torch.zeros((), dtype=torch.bool, device=y.device)}
+
+    def refresh(self, memory, y, clock, predict):
+        return {"over": torch.tensor(clock.t > 2)}
+
+    def step(self, logits, batch, memory):
+        return super().step(logits, batch, memory)._replace(idle=memory["over"])
+
+
+@pytest.mark.parametrize("stepper", [Captured, Eager])
+def test_an_idle_batch_moves_neither_weights_nor_optimizer(pictures, stepper):
+    state = start(pictures, Leaves(), network, stepper())
+    for epoch in train(pictures, state):
+        if epoch.t == 2:
+            before = copy.deepcopy((list(state.networks.parameters()), state.optimizer.state_dict()["state"]))
+    after = list(state.networks.parameters()), state.optimizer.state_dict()["state"]
+    assert all(torch.equal(a, b) for a, b in zip(before[0], after[0], strict=True))
+    assert all(torch.equal(value, after[1][k][name]) for k, moments in before[1].items() for name, value in moments.items())
 
 
 def test_the_search_for_t1_goes_back_with_captured_steps_too(pictures):

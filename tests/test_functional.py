@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprl.functional import cross_entropy, masked_mean, resistance, shares, smallest, spread
+from sprl.functional import cross_entropy, disagreement, kept, masked_mean, resistance, shares, small_loss, smallest, spread
 from sprl.noise import corrupt
 
 quick = settings(deadline=None, max_examples=100)
@@ -177,3 +177,40 @@ def test_spread_is_a_share_or_cannot_tell(rows):
 
 def test_spread_of_two_classes_cannot_tell():
     assert math.isnan(spread(one_hot_predictions([0, 1, 0], 2), torch.tensor([1, 0, 0])).item())
+
+
+@given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=3), st.integers(0, 8), st.data())
+@quick
+def test_small_losses_are_those_a_sort_gives(rows, keep, data):
+    among = data.draw(st.lists(st.booleans(), min_size=6, max_size=6))
+    keeps = data.draw(st.just(torch.tensor(keep)) | st.lists(st.integers(0, 8), min_size=len(rows), max_size=len(rows)).map(torch.tensor))
+    masks = small_loss(torch.tensor(rows).float(), keeps, torch.tensor(among))
+    for mask, values, count in zip(masks.tolist(), rows, keeps.expand(len(rows)).tolist(), strict=True):
+        members = sorted((value, i) for i, value in enumerate(values) if among[i])
+        assert [i for i in range(6) if mask[i]] == sorted(i for _, i in members[:count])
+
+
+def test_small_losses_among_all_and_a_mask_for_each_network():
+    losses = torch.tensor([[3.0, 1.0, 2.0], [1.0, 3.0, 1.0]])
+    assert small_loss(losses, torch.tensor(1)).tolist() == [[False, True, False], [True, False, False]]
+    among = torch.tensor([[True, False, True], [False, True, True]])
+    assert small_loss(losses, torch.tensor([1, 2]), among).tolist() == [[False, False, True], [False, True, True]]
+
+
+@given(st.integers(0, 99), st.integers(1, 100), st.integers(1, 5000))
+@quick
+def test_kept_is_the_floor_in_exact_fractions(part, whole, count):
+    forget = Fraction(min(part, whole - 1), whole)
+    expected = max(1, math.floor((1 - forget) * count))
+    rate = torch.tensor(float(forget), dtype=torch.float64)
+    assert kept(rate, count).item() == kept(rate, torch.tensor(count)).item() == expected
+
+
+def test_kept_does_not_err_by_rounding():
+    assert int((1 - 0.9) * 10) == 0
+    assert kept(torch.tensor(0.9, dtype=torch.float64), 10) == 1
+
+
+def test_two_networks_disagree_where_their_classes_differ():
+    logits = torch.tensor([[[2.0, 1.0], [0.0, 1.0], [5.0, 4.0]], [[9.0, 1.0], [3.0, 1.0], [4.0, 5.0]]])
+    assert disagreement(logits).tolist() == [False, True, True]

@@ -157,3 +157,40 @@ def test_learning_rate_is_constant_then_falls_in_equal_steps(T):
     assert rates[: D + 1] == [1.0] * (D + 1)
     assert rates[D:] == pytest.approx([1 - i / (T - D) for i in range(T - D)])
     assert rates[-1] == pytest.approx(1 / (T - D))
+
+
+def test_forget_rate_by_hand():
+    rates = [schedules.forget_rate(t, tau=0.5, T_k=10) for t in (1, 2, 6, 10, 11, 200)]
+    assert rates == pytest.approx([0, 0.05, 0.25, 0.45, 0.5, 0.5])
+    assert [schedules.forget_rate(t, tau=0.2, T_k=1) for t in (1, 2, 3)] == [0, 0.2, 0.2]
+    assert [schedules.forget_rate(t, tau=0.2, T_k=0) for t in (1, 2)] == [0.2, 0.2]
+
+
+@pytest.mark.parametrize(("c", "epoch"), [(0.5, 101), (1.0, 11), (2.0, 5)])
+def test_the_power_is_of_the_epoch_so_tau_is_reached_without_a_jump(c, epoch):
+    rates = [schedules.forget_rate(t, tau=0.4, T_k=10, c=c) for t in range(1, 120)]
+    assert rates[epoch - 2] < rates[epoch - 1] == rates[-1] == 0.4
+    assert rates[epoch - 2] == pytest.approx(0.4 * (epoch - 2) ** c / 10)
+
+
+@given(st.floats(0, 0.99), st.integers(0, 30), st.floats(0.1, 3))
+@quick
+def test_forget_rate_rises_to_tau(tau, T_k, c):
+    rates = [schedules.forget_rate(t, tau=tau, T_k=T_k, c=c) for t in range(1, 60)]
+    assert rates == sorted(rates)
+    assert rates[0] == (0 if T_k else tau)
+    assert rates[-1] <= tau
+
+
+@given(st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 10), st.integers(1, 60))
+@quick
+def test_self_paced_share_is_all_then_goes_from_start_to_end_in_equal_steps(start, end, warmup, T):
+    shares = [schedules.self_paced_share(t, start=start, end=end, T=T, warmup=warmup) for t in range(1, T + 1)]
+    assert shares[:warmup] == [1.0] * min(warmup, T)
+    paced = shares[warmup:]
+    if paced:
+        assert paced[0] == start
+    if len(paced) > 1:
+        step = (end - start) / (len(paced) - 1)
+        assert paced[-1] == pytest.approx(end)
+        assert [b - a for a, b in itertools.pairwise(paced)] == pytest.approx([step] * (len(paced) - 1), abs=1e-12)

@@ -18,6 +18,7 @@ from torch import Tensor
 from sprl import files, show
 from sprl.checkpoint import PLACES, Keeper, asked_interval, load
 from sprl.config import Config, find_device
+from sprl.data import Data
 from sprl.errors import InputError
 from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
@@ -132,12 +133,23 @@ def prepared(configs: Sequence[Config]) -> list[Run]:
         runs: list[Run] = []
         for config in configs:
             runs.append(prepare(config, data, say, progress))
-            x, x_test = runs[0].task.x, runs[0].x_test
-            if not config.frozen and isinstance(x, Tensor):
-                data = replace(data, x=x, x_test=x_test if isinstance(x_test, Tensor) else data.x_test)
-    if runs[0].task.device.type == "cpu" and all(p.ndim <= 2 for p in runs[0].state.networks.parameters()):
-        torch.set_num_threads(1)  # without convolutions a second thread gains nothing (docs/speed.md), and changes the last bits
+            data = on_device(data, runs[0])
+    if one_thread_does(runs[0]):
+        torch.set_num_threads(1)
     return runs
+
+
+def on_device(data: Data, run: Run) -> Data:
+    """The data with its rows where `run` holds them, for others like it to share."""
+    x, x_test = run.task.x, run.x_test
+    if run.config.frozen or not isinstance(x, Tensor):
+        return data
+    return replace(data, x=x, x_test=x_test if isinstance(x_test, Tensor) else data.x_test)
+
+
+def one_thread_does(run: Run) -> bool:
+    """On a CPU without convolutions a second thread gains nothing (docs/speed.md), and changes the last bits."""
+    return run.task.device.type == "cpu" and all(p.ndim <= 2 for p in run.state.networks.parameters())
 
 
 def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], replaces: Sequence[bool]) -> int:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from sprl.core import Matrix, Method
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, pick, printable
 
 
 def read_fields(cls: type[Method], name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def read_value(name: str, value: Any, hint: Any) -> Any:
             if math.isfinite(number) and (option is float or number.is_integer()):
                 return option(number)
         if option is Matrix:
-            with suppress(TypeError, ValueError):  # JSON's errors are ValueErrors
+            with suppress(TypeError, ValueError, OverflowError, RecursionError):  # JSON's errors are ValueErrors
                 return tuple(tuple(float(entry) for entry in row) for row in (json.loads(value) if isinstance(value, str) else value))
-    raise InputError(f"{name} cannot be {value!r}: it must be {describe(hint)}")
+    raise InputError(f"{name} cannot be {printable(repr(value))[:100]}: it must be {describe(hint)}")
 
 
 def describe(hint: Any) -> str:

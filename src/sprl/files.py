@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
@@ -45,6 +46,10 @@ PART = ".part-"  # and the name of the file that it is to become; first, so that
 NEW = ".new"  # a folder: the beginning of a run that is about to replace the one that is here
 
 
+class Busy(InputError):
+    """Another process has the folder."""
+
+
 def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
     """A folder for a new run: `out`, or runs/<data>-<n> with a fresh number. What is in it stays as it is."""
     check_folder(out, overwrite)
@@ -65,11 +70,8 @@ def make_folder(out: str | None, data: str, overwrite: bool) -> Path:
 def check_folder(out: str | None, overwrite: bool) -> None:
     """Refuse a folder that holds something else, or a run that is to stay."""
     path = Path(out) if out is not None else None
-    place = (path or Path("runs")).absolute()
+    check_place(path or Path("runs"))
     try:
-        nearest = next(folder for folder in (place, *place.parents) if folder.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise InputError(f"cannot write to {path or 'runs'}: {nearest} is {'write-protected' if nearest.is_dir() else 'a file'}")
         if path is None or not path.exists() or all(is_left_over(entry.name) for entry in path.iterdir()):
             return
     except OSError as error:
@@ -78,6 +80,17 @@ def check_folder(out: str | None, overwrite: bool) -> None:
         raise InputError(f"{path} holds other files and no run: choose another --out")
     if not overwrite:
         raise InputError(f"{path} holds a run already: choose another --out, --overwrite it, or go on with --resume")
+
+
+def check_place(path: Path) -> None:
+    """Refuse a folder that cannot be made or written to."""
+    place = path.absolute()
+    try:
+        nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            raise InputError(f"cannot write to {path}: {nearest} is {'write-protected' if nearest.is_dir() else 'a file'}")
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def is_left_over(name: str) -> bool:
@@ -96,7 +109,7 @@ def held(path: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise InputError(f"another process is training in {path}: let it end, or stop it first") from None
+        raise Busy(f"another process is training in {path}: let it end, or stop it first") from None
     except (OSError, NotImplementedError) as error:  # the latter: a file system without locks
         raise cannot_write(path, error if isinstance(error, OSError) else OSError(str(error))) from error
     try:
@@ -141,12 +154,12 @@ def discard(path: Path) -> None:
 
 
 @contextmanager
-def aside(path: Path, previous: Path | None = None, durable: bool = True) -> Iterator[Path]:
+def aside(path: Path, previous: Path | None = None, durable: bool = True, shared: bool = False) -> Iterator[Path]:
     """Yields where to write what is to stand at `path`; it is moved there once it is whole and, if durable, on the disk.
 
-    `previous` is where to keep what stood at `path` before.
+    `previous` is where to keep what stood at `path` before. `shared`: no lock keeps others from writing the same file at once.
     """
-    part = path.with_name(f"{PART}{path.name}")
+    part = path.with_name(f"{PART}{uuid4().hex + '-' if shared else ''}{path.name}")
     try:
         yield part
         if durable:
@@ -298,6 +311,6 @@ def has_ended(path: Path) -> bool:
         return False
 
 
-def write_json(path: Path, value: Any) -> None:
-    with aside(path) as part:
+def write_json(path: Path, value: Any, shared: bool = False) -> None:
+    with aside(path, shared=shared) as part:
         part.write_text(json.dumps(value, indent=2) + "\n")

@@ -38,8 +38,7 @@ def smoothing(logits: Tensor, previous: Tensor | None = None) -> Tensor:
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean over the last side where mask holds; 0, not NaN, where it holds nowhere."""
-    mask = mask.to(values.dtype)
-    return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
+    return torch.where(mask, values, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)  # not times 0: a loss left out may be infinite
 
 
 def smallest(values: Tensor, group: Tensor, counts: Tensor) -> Tensor:
@@ -103,3 +102,25 @@ def spread(p: Tensor, y: Tensor) -> Tensor:
     collision = (table * (table - 1)).sum() / 2 / torch.where(pairs < 5 * (num_classes - 1), torch.nan, pairs)
     most = torch.log(torch.tensor(num_classes - 1.0, dtype=torch.float64, device=p.device))
     return (-collision.log() / most).clamp(0, 1)
+
+
+def disagreement(logits: Tensor) -> Tensor:
+    """Which rows two networks take for different classes, whatever their labels. logits [2, B, C] -> bool [B]"""
+    first, second = logits.argmax(-1)
+    return first != second
+
+
+def kept(forget: Tensor, count: Tensor | int) -> Tensor:
+    """How many of `count` rows are kept: floor((1 - forget) count), at least one. Exact where forget is float64."""
+    return ((1 - forget) * count + 1e-9).floor().clamp(min=1).long()
+
+
+def small_loss(losses: Tensor, keep: Tensor, among: Tensor | None = None) -> Tensor:
+    """Which rows have the `keep` smallest losses of those in the mask `among`, for each network; ties: the lower position.
+
+    losses [M, B], keep 0-d or [M], among [B] or [M, B] -> bool [M, B]
+    """
+    among = torch.ones_like(losses, dtype=torch.bool) if among is None else among
+    order = torch.argsort(losses.masked_fill(~among, torch.inf), stable=True)
+    rank = torch.argsort(order, stable=True)
+    return (rank < keep.unsqueeze(-1)) & among

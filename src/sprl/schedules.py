@@ -79,3 +79,16 @@ def learning_rate(t: int, *, lr: float, T: int) -> float:
 def adam_beta1(t: int, *, T: int) -> float:
     """0.9 through epoch D, 0.1 after."""
     return 0.9 if t <= decay_start(T) else 0.1
+
+
+def forget_rate(t: int, *, tau: float, T_k: int, c: float = 1.0) -> float:
+    r"""1 - R(t) of Co-teaching: the share of a batch that is dropped, $\tau \min((t - 1)^c / T_k, 1)$; tau at once where T_k is 0.
+
+    The paper sets R after each epoch, beginning with R = 1, hence t - 1: the first epoch drops nothing.
+    """
+    return tau * min((t - 1) ** c / T_k, 1.0) if T_k else tau
+
+
+def self_paced_share(t: int, *, start: float, end: float, T: int, warmup: int) -> float:
+    """q(t) of self-paced learning: all through the warm-up, then from `start` in equal steps to `end` in epoch T."""
+    return 1.0 if t <= warmup else start + (end - start) * (t - warmup - 1) / max(T - warmup - 1, 1)

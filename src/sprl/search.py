@@ -18,7 +18,7 @@ class Search(NamedTuple):
     t is the epoch that was taken, p [H, C] what the network predicts there for the rows held out."""
 
     field: str
-    longest: int  # epochs
+    longest: int  # epochs, fewer than the run has: one with as many counts as ended
     patience: int  # epochs without a better score that end it
     score: Callable[[Tensor, Tensor], Tensor]  # (p [H, C], y [H]) -> 0-d in [0, 1], the larger the better
     slack: Callable[[float, int], float]  # (best score, H) -> by how much less is as good; the first such epoch is taken

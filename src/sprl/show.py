@@ -60,9 +60,9 @@ def reading() -> Iterator[tuple[Callable[[str], None], Progress]]:
         yield lambda text: say("", text), progress
 
 
-def plan(run: Run, demonstration: bool, count: int = 1) -> None:
-    """Before it starts: what data, which network and why, how long; of `count` runs with seeds from this one's on."""
-    data, config, device = run.data, run.config, run.task.device
+def setting(run: Run, demonstration: bool) -> None:
+    """What data, and which network and why."""
+    data, config = run.data, run.config
     size = f"{data.shape[1]} x {data.shape[2]} pixels" if len(data.shape) == 3 else f"{data.shape[0]} features"
     if run.backbone is not None and data.resize is not None:
         size = f"{data.resize.height} x {data.resize.width} pixels as {size}"
@@ -78,6 +78,12 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     trained, frozen = (sum(p.numel() for p in m.parameters()) if m else 0 for m in (run.state.networks, run.backbone))
     head = f"frozen, {frozen:,} parameters; trained is a head of" if frozen else f"({run.why}),"
     say("Network", f"{config.network} {head} {trained:,} parameters")
+
+
+def plan(run: Run, demonstration: bool, count: int = 1) -> None:
+    """Before it starts: what data, which network and why, how long; of `count` runs with seeds from this one's on."""
+    config, device = run.config, run.task.device
+    setting(run, demonstration)
     seeds = f"seed {config.seed}" if count == 1 else f"seeds {config.seed} to {config.seed + count - 1}, side by side"
     say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}")
     say("", f"augmentation: {run.task.augment}")

@@ -9,6 +9,14 @@ from sprl.errors import InputError
 from sprl.run import Row, Run
 
 
+class RunError(InputError):
+    """What went wrong with one run of several."""
+
+    def __init__(self, run: Run, error: InputError) -> None:
+        super().__init__(f"seed {run.config.seed}: {error}")
+        self.run, self.error = run, error
+
+
 def together(runs: Sequence[Run]) -> Iterator[tuple[Run, Row | None]]:
     """Train all runs, a batch of each in turn; yields each epoch's row with its run, and None after every turn within an epoch.
 
@@ -32,7 +40,7 @@ def together(runs: Sequence[Run]) -> Iterator[tuple[Run, Row | None]]:
                         left.remove(turn)
                         continue
                     except InputError as error:
-                        raise InputError(f"seed {run.config.seed}: {error}") from error
+                        raise RunError(run, error) from error
                 yield run, row
     finally:
         convolution.alone = True

@@ -1,13 +1,34 @@
 """The methods, one file each. To add one: write its file, add its line here."""
 
 from sprl.core import Method
+from sprl.methods.bootstrap import Bootstrap
+from sprl.methods.co_teaching import CoTeaching
+from sprl.methods.co_teaching_plus import CoTeachingPlus
 from sprl.methods.curriculum import Curriculum
+from sprl.methods.decoupling import Decoupling
 from sprl.methods.distillation import Distillation
+from sprl.methods.f_correction import FCorrection
 from sprl.methods.label_smoothing import LabelSmoothing
+from sprl.methods.mentornet import MentorNet
+from sprl.methods.self_paced import SelfPaced
 from sprl.methods.sprl import SPRL
 from sprl.methods.standard import Standard
 
-__all__ = ["METHODS", "SPRL", "Curriculum", "Distillation", "LabelSmoothing", "Standard"]
+__all__ = [
+    "METHODS",
+    "SPRL",
+    "Bootstrap",
+    "CoTeaching",
+    "CoTeachingPlus",
+    "Curriculum",
+    "Decoupling",
+    "Distillation",
+    "FCorrection",
+    "LabelSmoothing",
+    "MentorNet",
+    "SelfPaced",
+    "Standard",
+]
 
 METHODS: dict[str, type[Method]] = {
     "sprl": SPRL,
@@ -15,4 +36,11 @@ METHODS: dict[str, type[Method]] = {
     "curriculum": Curriculum,
     "distillation": Distillation,
     "label-smoothing": LabelSmoothing,
+    "bootstrap": Bootstrap,
+    "decoupling": Decoupling,
+    "self-paced": SelfPaced,
+    "f-correction": FCorrection,
+    "mentornet": MentorNet,
+    "co-teaching": CoTeaching,
+    "co-teaching+": CoTeachingPlus,
 }

@@ -1,0 +1,310 @@
+"""Runs to records: one after the other here, or side by side in processes of their own."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import shutil
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+
+from sprl import files, store
+from sprl.checkpoint import Keeper, load
+from sprl.commands import on_device, within_memory
+from sprl.compare import Job
+from sprl.data import Data
+from sprl.errors import InputError, SprlWarning
+from sprl.run import Row, Run, prepare, read
+from sprl.search import search_of
+from sprl.together import RunError, together
+
+AGAIN = 0.5  # seconds until a run that another process has is looked at again
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+Group = list[Job]  # runs that take turns in one process
+
+
+class Event(NamedTuple):
+    """What happened to a run. `told`: epochs done before it began; a row; its record; why it failed. A note has no run."""
+
+    kind: Literal["begun", "row", "ended", "failed", "stopped", "busy", "note", "free"]  # busy: another process has it
+    job: Job | None
+    told: Any = None
+
+
+def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool]) -> Iterator[Event]:
+    """Train one run, or several taking turns, from where they were left to their records in the store `folder`."""
+    if torch.cuda.is_initialized():
+        gc.collect()  # what the runs before held there goes now, not when Python gets round to it
+    with ExitStack() as locks:
+        keepers = dict[Job, Keeper]()
+        for job in group:
+            try:
+                record = claimed(job, folder, locks)
+                if record is None:
+                    with within_memory(job.config.batch_size):
+                        run = begun(job, data, folder)
+                        data = on_device(data, run)
+                        if over(run):  # killed between its last epoch and its record
+                            record = kept(run, folder, len(group))
+                if record is None:
+                    keepers[job] = Keeper(store.unfinished(folder, job.key), run, stop)
+                    yield Event("begun", job, run.state.t)
+                else:
+                    yield Event("ended", job, record)
+            except files.Busy:
+                yield Event("busy", job)
+            except InputError as error:
+                yield Event("failed", job, str(error))
+        while keepers:
+            try:
+                with within_memory(group[0].config.batch_size):
+                    yield from fitted(keepers, folder, len(group))
+                return
+            except RunError as error:  # the others go on from where they stand
+                failed = {job: error.error for job, keeper in keepers.items() if keeper.run is error.run}
+            except InputError as error:
+                failed = dict.fromkeys(keepers, error)
+            for job, why in failed.items():
+                if why.__cause__ is None:  # it would fail again; one that lacked room or memory can be gone on with
+                    shutil.rmtree(keepers[job].folder, ignore_errors=True)
+                del keepers[job]
+                yield Event("failed", job, str(why))
+
+
+def claimed(job: Job, folder: Path, locks: ExitStack) -> store.Record | None:
+    """Lock the folder of the run. A record: another process has written it meanwhile."""
+    path = store.unfinished(folder, job.key)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        locks.enter_context(files.held(path))
+    except files.Busy:
+        raise
+    except (OSError, InputError) as error:
+        record = store.read(folder, job.key)  # then the folder was taken away just now
+        if record is None:
+            raise files.cannot_write(path, error) if isinstance(error, OSError) else error from error
+        return record
+    record = store.read(folder, job.key)
+    if record is not None:
+        shutil.rmtree(path, ignore_errors=True)
+    return record
+
+
+def begun(job: Job, data: Data, folder: Path) -> Run:
+    """The run, prepared, and brought to its last checkpoint where there is one to go on from."""
+    path = store.unfinished(folder, job.key)
+    run = prepare(job.config, data)
+    if store.key_of(run.config.to_json(), run.fingerprint) != job.key:
+        raise InputError(f"{run.data.name} is not what it was when this comparison began: start it again")
+    try:
+        load(path, run)
+    except InputError as error:
+        warnings.warn(f"{job.name} begins anew: {error}", SprlWarning, stacklevel=2)
+        run = prepare(job.config, data)
+    files.write_config(path, run)
+    return run
+
+
+def over(run: Run) -> bool:
+    """A search, too, may come to the last epoch."""
+    return run.state.t == run.task.epochs and search_of(run.state.method, run.task.epochs) is None
+
+
+def kept(run: Run, folder: Path, count: int) -> store.Record:
+    """The run as a record of the store, in place of its folder."""
+    record = store.record_of(run, count)
+    store.write(folder, record)
+    shutil.rmtree(store.unfinished(folder, record.key), ignore_errors=True)
+    return record
+
+
+def fitted(keepers: dict[Job, Keeper], folder: Path, count: int) -> Iterator[Event]:
+    """Train and keep until all have ended, and so left `keepers`, or are to stop."""
+    job_of = {id(keeper.run): job for job, keeper in keepers.items()}
+    runs = [keeper.run for keeper in keepers.values()]
+    rows: Iterator[tuple[Run, Row | None]]
+    rows = together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0].train(next(iter(keepers.values())).pause))
+    for run, row in rows:
+        job = job_of[id(run)]
+        try:
+            stopped = keepers[job].keep(row)
+            record = kept(run, folder, count) if over(run) else None
+        except InputError as error:
+            raise RunError(run, error) from error
+        if row is not None:
+            yield Event("row", job, row)
+        if record is not None:
+            del keepers[job]
+            yield Event("ended", job, record)
+        if stopped:
+            for other, keeper in keepers.items():
+                try:
+                    if other is not job:
+                        keeper.save()
+                    yield Event("stopped", other)
+                except InputError as error:
+                    yield Event("failed", other, str(error))
+            return
+
+
+def one_by_one(groups: Sequence[Group], data: Data, folder: Path, stop: Callable[[], bool]) -> Generator[Event, None, None]:
+    """All groups in this process."""
+    waiting = deque(groups)
+    while waiting and not stop():
+        busy = Group()
+        for event in trained(waiting.popleft(), data, folder, stop):
+            if event.kind == "busy" and event.job is not None:
+                busy.append(event.job)
+            yield event
+        if busy:
+            waiting.append(busy)
+            time.sleep(AGAIN if len(waiting) == 1 else 0)
+
+
+@dataclass
+class Worker:
+    """A process, and what it has to do."""
+
+    process: BaseProcess
+    group: Group = field(default_factory=list)
+    idle: bool = True
+    training: bool = False
+
+
+def side_by_side(
+    count: int, groups: Sequence[Group], folder: Path, threads: int | None, stop: Callable[[], bool]
+) -> Generator[Event, None, None]:
+    """The same in `count` processes, each of which reads the data once. One that dies takes only its own runs with it."""
+    waiting, later = deque(groups), deque[tuple[float, Group]]()
+    crew = dict[Connection, Worker]()
+    told = False
+    try:
+        while any(worker.group for worker in crew.values()) or ((waiting or later) and not stop()):
+            if stop() and not told:
+                told = True
+                for connection, worker in crew.items():
+                    send(connection, None)
+                    if not worker.training:  # nothing to save yet
+                        worker.process.kill()
+            while later and later[0][0] <= time.monotonic():
+                waiting.append(later.popleft()[1])
+            while waiting and not told:
+                free = [connection for connection, worker in crew.items() if worker.idle]
+                if not free and len(crew) == count:
+                    break
+                connection, worker = (free[0], crew[free[0]]) if free else hired(folder, threads)
+                crew[connection] = worker
+                worker.group, worker.idle, worker.training = list(waiting[0]), False, False
+                send(connection, waiting.popleft())
+            for connection in cast(list[Connection], wait(list(crew), timeout=0.1)):
+                worker = crew[connection]
+                try:
+                    event: Event = connection.recv()
+                except (EOFError, OSError):
+                    connection.close()
+                    del crew[connection]
+                    why = death(worker.process)
+                    yield from (Event("stopped", job) if told else Event("failed", job, why) for job in worker.group)
+                    continue
+                worker.idle, worker.training = event.kind == "free", worker.training or event.kind == "begun"
+                if event.job is not None and event.kind not in ("begun", "row"):
+                    worker.group.remove(event.job)
+                if event.job is not None and event.kind == "busy":
+                    later.append((time.monotonic() + AGAIN, [event.job]))
+                yield event
+    finally:
+        dismiss(crew)
+
+
+def hired(folder: Path, threads: int | None) -> tuple[Connection, Worker]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, folder, threads), daemon=True)
+    with blocked():
+        process.start()
+    theirs.close()  # so that the pipe ends where either of us does
+    return ours, Worker(process)
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """A process started here gets no signal before it can ignore them; those to this one arrive afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def send(connection: Connection, what: Group | None) -> None:
+    with suppress(OSError):  # it died: that is seen where its events are read
+        connection.send(what)
+
+
+def dismiss(crew: dict[Connection, Worker]) -> None:
+    """At once: files are whole at any moment, and an interpreter takes its time to end by itself."""
+    for connection, worker in crew.items():
+        worker.process.kill()
+        connection.close()
+    for worker in crew.values():
+        worker.process.join()
+
+
+def death(process: BaseProcess) -> str:
+    process.join(5)
+    code = process.exitcode or 0
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    name = signal.Signals(-code).name
+    return f"its process was ended by {name}" + (", perhaps for want of memory: fewer --jobs take less" if name == "SIGKILL" else "")
+
+
+class Told:
+    """Whether the other end of the pipe says to stop, or is gone. Looked at ten times a second: a batch may take less time than a look."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.due, self.stopped = connection, 0.0, False
+
+    def __call__(self) -> bool:
+        if not self.stopped and time.monotonic() >= self.due:
+            self.stopped = self.connection.poll()
+            self.due = time.monotonic() + 0.1
+        return self.stopped
+
+
+def work(connection: Connection, folder: Path, threads: int | None) -> None:
+    """The life of a worker: groups come out of the pipe, events go in, until there is a None or nobody at the other end."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+    def pass_on(message: Any, category: Any, *place: Any, **more: Any) -> None:
+        if issubclass(category, SprlWarning):
+            connection.send(Event("note", None, str(message)))
+
+    warnings.showwarning = pass_on
+    warnings.simplefilter("always", SprlWarning)
+    stop, data = Told(connection), None
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while (group := connection.recv()) is not None:
+            data = read(group[0].config) if data is None else data
+            for event in trained(group, data, folder, stop):
+                connection.send(event)
+            connection.send(Event("free", None))

@@ -1,0 +1,281 @@
+"""The store: every finished run as one record, a file named by the hash of what was run. Tables and figures read records alone.
+
+Files may come from anywhere: what is not a record from end to end is left out with a note.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import subprocess
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sprl.checkpoint import PLACES
+from sprl.errors import InputError, SprlWarning, printable
+from sprl.files import aside, cannot_write
+from sprl.run import Run
+from sprl.schema import Unreadable, require
+
+FORMAT = 1
+LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
+KEY = re.compile(r"[0-9a-f]{16}")
+MEANS = ("device", "stream", "graph", "compile")  # fields of a config that say how to compute, not what
+LAST = 10  # epochs whose mean is the result
+
+Curve = list[float | None]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished run. Percentages from 0 to 100; `None` in a curve where there is nothing to tell yet."""
+
+    key: str
+    config: dict[str, Any]  # every default filled in
+    data: str  # its name
+    fingerprint: str  # of all the data
+    labels: str  # hash of the given labels that it was trained on
+    n: int
+    classes: int
+    test: int  # rows
+    curves: dict[str, Curve]  # a column an epoch's fact: epoch, loss, chosen, test_accuracy, precision, recall, gamma, ...
+    summary: dict[str, Any]
+    seconds: float
+    seconds_an_epoch: float
+    together: int  # runs that shared the device meanwhile
+    device: str
+    threads: int
+    precision: str
+    step: str
+    versions: dict[str, str]
+    revision: str | None  # commit of the source that it ran from
+    finished: str  # UTC
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def epochs(self) -> int:
+        return int(self.config["epochs"])
+
+    @property
+    def accuracy(self) -> list[float]:
+        """On the test rows, by epoch; empty where there are none."""
+        return known(self.curves.get("test_accuracy", []))
+
+    @property
+    def last10(self) -> float | None:
+        """The result: mean accuracy of the last ten epochs."""
+        return mean(self.accuracy[-LAST:])
+
+    @property
+    def best(self) -> float | None:
+        """Accuracy of the best epoch, which only the test labels can tell."""
+        return max(self.accuracy, default=None)
+
+    @property
+    def chosen_precision(self) -> float | None:
+        """Share of right labels among those that it trained on, mean of the last ten epochs; None where the truth is not known."""
+        return mean(known(self.curves.get("precision", [])[-LAST:]))
+
+    @property
+    def chosen_recall(self) -> float | None:
+        """Share of the right labels that it trained on, mean of the last ten epochs."""
+        return mean(known(self.curves.get("recall", [])[-LAST:]))
+
+
+def known(curve: Sequence[float | None]) -> list[float]:
+    return [value for value in curve if value is not None]
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def key_of(config: Mapping[str, Any], fingerprint: str) -> str:
+    """The name of a run: a hash of its config, as `run.prepare` fills it in, and of its data.
+
+    What the data is counts (Run.fingerprint), not where it lies; what is computed, not on which device.
+    """
+    meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS)}
+    weights = config["weights"]  # whose content is in no fingerprint
+    named = [meaning, fingerprint, None if weights is None else os.path.basename(weights)]
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def record_of(run: Run, together: int = 1) -> Record:
+    """Of a run that has ended."""
+    labels = run.labels()
+    summary = run.summary(labels)
+    data = run.data
+    config, found = json.loads(json.dumps([run.config.to_json(), asdict(run.state.method)]))  # type: ignore[call-overload]  # as read back
+    told = {name: summary[name] for name in SUMMARY if name in summary}
+    told["found"] = {name: value for name, value in found.items() if value != config["fields"][name]}
+    told["detection"] = detection(run, labels["label_quality"].to_numpy(), labels["is_label_issue"].to_numpy())
+    return Record(
+        key=key_of(config, run.fingerprint),
+        config=config,
+        data=data.name,
+        fingerprint=run.fingerprint,
+        labels=hashlib.sha256(np.ascontiguousarray(data.y, np.int64).tobytes()).hexdigest(),
+        n=len(data.y),
+        classes=len(data.classes),
+        test=0 if data.x_test is None else len(data.x_test),
+        curves={name: [row.get(name) for row in run.rows] for name in dict.fromkeys(name for row in run.rows for name in row)},
+        summary=told,
+        seconds=summary["seconds"],
+        seconds_an_epoch=summary["seconds"] / run.task.epochs,
+        together=together,
+        device=summary["device"],
+        threads=summary["threads"],
+        precision=summary["precision"],
+        step=summary["step"],
+        versions={name: str(version) for name, version in summary["versions"].items()},
+        revision=revision(),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def detection(run: Run, quality: np.ndarray[Any, Any], flagged: np.ndarray[Any, Any]) -> dict[str, float] | None:
+    """How well wrong labels are told from right ones, where the truth is known and there are both."""
+    wrong = np.zeros(0) if run.data.clean is None else run.data.y != run.data.clean
+    if len(np.unique(wrong)) < 2:
+        return None
+    from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+
+    return {
+        "auroc": float(roc_auc_score(wrong, -quality)),
+        "average_precision": float(average_precision_score(wrong, -quality)),
+        "f1": float(f1_score(wrong, flagged)),
+    }
+
+
+@cache
+def revision() -> str | None:
+    """The commit of the source that runs here, marked if it was changed since; None where it is no checkout."""
+    package = Path(__file__).parent
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=package, env=surroundings, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # else it is installed within the repository of something else
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def path_of(folder: Path, key: str) -> Path:
+    return folder / f"{key}.json"
+
+
+def unfinished(folder: Path, key: str) -> Path:
+    """The folder of a run that is under way, or was stopped."""
+    return folder / "unfinished" / key
+
+
+def write(folder: Path, record: Record) -> Path:
+    """A line for each field. Others may write the same record at the same time: whichever comes last stands, whole."""
+    path = path_of(folder, record.key)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    lines = [f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in {"format": FORMAT, **asdict(record)}.items()]
+    with aside(path, shared=True) as part:
+        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return path
+
+
+def read(folder: Path, key: str) -> Record | None:
+    """The record of that name. None: there is none, or, with a note, nothing that can be read as one."""
+    path = path_of(folder, key)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        record = parse(content)
+        require(record.key == key, "its name is another's")
+        return record
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        why = printable(str(error))[:200] if isinstance(error, Unreadable) else "it is damaged"
+        warnings.warn(f"{path} is no record and is left out: {why}", SprlWarning, stacklevel=2)
+        return None
+
+
+def all(folder: Path) -> list[Record]:
+    """Every record of the store, by key."""
+    return list(each(folder))
+
+
+def each(folder: Path) -> Iterator[Record]:
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        record = read(folder, path.stem) if KEY.fullmatch(path.stem) else None
+        if record is not None:
+            yield record
+
+
+# What a record must be like.
+SUMMARY = (
+    *("T1", "last10", "best_oracle", "agreement", "label_issues"),
+    *("noise_rate_estimated", "noise_rate_interval", "noise_rate_clear", "noise_rate_realised", "found", "detection"),
+)
+KINDS: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "str | None": (str, type(None))}
+
+
+def parse(content: bytes) -> Record:
+    """A record from a file's content, every part of it checked."""
+    require(len(content) <= LARGEST, "it is too large")
+    value = json.loads(content, parse_constant=refuse)
+    fields = {f.name: str(f.type) for f in dataclasses.fields(Record)}
+    require(type(value) is dict and value.get("format") == FORMAT, f"it is not of format {FORMAT}")
+    del value["format"]
+    require(value.keys() == fields.keys(), "it has other fields")
+    for name, kind in fields.items():
+        fits = isinstance(value[name], KINDS.get(kind, dict)) and not isinstance(value[name], bool)
+        require(fits, f"its {name} is no {kind}")
+    for name in ("n", "classes", "test", "seconds", "seconds_an_epoch", "together", "threads"):
+        require(is_number(value[name]) and value[name] >= 0, f"its {name} is {value[name]}")
+    record = Record(**value)
+    config = record.config
+    require(type(config.get("method")) is str and type(config.get("seed")) is int, "its config lacks method or seed")
+    require(type(config.get("weights")) in (str, type(None)), "its config lacks weights")
+    require(record.key == key_of(config, record.fingerprint), "its key is not that of its config and data")
+    T, epochs = config.get("epochs"), record.curves.get("epoch")
+    require(type(T) is int and type(epochs) is list and len(epochs) == T and epochs == list(range(1, T + 1)), "it lacks epochs")
+    for name, curve in record.curves.items():
+        fits = type(curve) is list and len(curve) == T
+        require(fits and not [v for v in curve if v is not None and not is_number(v)], f"its curve {printable(name)[:40]} is none")
+    require(record.summary.keys() == set(SUMMARY), "its summary has other fields")
+    require(not [v for v in record.versions.values() if type(v) is not str], "its versions are none")
+    return record
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def refuse(constant: str) -> None:
+    raise Unreadable(f"it holds {constant}")

@@ -1,0 +1,379 @@
+"""Which runs a comparison takes, how they come to records, and what is made of these."""
+
+import itertools
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import clusters
+
+from sprl import chart, compare, crew, store
+from sprl.checkpoint import Keeper
+from sprl.compare import Job, Standing, assign, choose, legend, markdown, plan, standings, table, told, verdict
+from sprl.config import Config, needs_rate
+from sprl.data.catalogue import load
+from sprl.errors import InputError
+from sprl.files import held
+from sprl.methods import METHODS, Standard
+from sprl.run import prepare
+from sprl.store import Record
+
+NEEDING = [name for name, cls in METHODS.items() if needs_rate(cls)]
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    x, y = clusters()
+    path = tmp_path_factory.mktemp("pets") / "pets.npz"
+    np.savez(path, x=x[:200], y=y[:200], x_test=x[300:], y_test=y[300:])
+    np.savez(path.with_name("bare.npz"), x=x, y=y)
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(pets):
+    return load(str(pets))
+
+
+@pytest.fixture
+def config(pets):
+    return Config(data=str(pets), corrupt="symmetric:0.3", epochs=4, lr=0.01)
+
+
+def planned(config, data, *methods, seeds=(0,), texts=()):
+    names, named = choose(methods)
+    return plan(config, names, named, assign(texts, names), seeds, data)
+
+
+def trained(groups, data, folder, stop=lambda: False):
+    """All events of these runs, trained here."""
+    return list(crew.one_by_one(groups, data, folder, stop))
+
+
+def kinds(events):
+    return [(event.kind, event.job.name) for event in events if event.kind not in ("row", "begun")]
+
+
+# What is to be run
+
+
+def test_methods_by_name_with_commas_or_all():
+    assert choose(["sprl,standard", "curriculum"]) == (["sprl", "standard", "curriculum"], {"sprl", "standard", "curriculum"})
+    assert choose(["standard, sprl,standard"])[0] == ["standard", "sprl"]
+    assert choose(["all"]) == (list(METHODS), set())
+    assert choose(["sprl,all"]) == (list(METHODS), {"sprl"})
+    with pytest.raises(InputError, match=r"unknown method 'standrad'; did you mean 'standard'\?"):
+        choose(["sprl,standrad"])
+    with pytest.raises(InputError, match=r"which methods\?"):
+        choose([","])
+
+
+def test_fields_of_one_method_and_of_all_that_have_them():
+    values = assign(["curriculum.K=7", "K=5", "sprl.T1=3"], ["standard", "sprl", "curriculum"])
+    assert values == {"standard": {}, "sprl": {"K": "5", "T1": "3"}, "curriculum": {"K": "7"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("K", "must be FIELD=VALUE"),
+        ("gama_d=5", "unknown field of the methods compared 'gama_d'; did you mean 'gamma_d'?"),
+        ("sprl.gama_d=5", "unknown field of sprl 'gama_d'; did you mean 'gamma_d'?"),
+        ("curriculm.K=5", "unknown method in --set 'curriculm'; did you mean 'curriculum'?"),
+        ("distillation.K=5", "unknown method in --set 'distillation'; choose from: sprl, standard, curriculum"),
+    ],
+)
+def test_fields_that_nobody_has(text, message):
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
+        assign([text], ["sprl", "standard", "curriculum"])
+
+
+def test_a_run_for_each_method_and_seed_named_as_the_run_itself(config, data):
+    jobs = planned(config, data, "standard,sprl", seeds=(5, 6), texts=["T1=2"]).jobs
+    assert [job.name for job in jobs] == ["standard, seed 5", "standard, seed 6", "sprl, seed 5", "sprl, seed 6"]
+    for job in jobs:
+        asked = replace(config, method=job.config.method, seed=job.config.seed, fields={"T1": 2} if job.config.method == "sprl" else {})
+        run = prepare(asked)
+        assert job.config == run.config
+        assert job.key == store.key_of(run.config.to_json(), run.fingerprint)
+
+
+def test_what_is_wrong_is_told_before_anything_is_trained(config, data, pets):
+    with pytest.raises(InputError, match="bare has no test rows to compare methods on: give trusted ones, as x_test"):
+        planned(config, load(str(pets.with_name("bare.npz"))), "standard")
+    with pytest.raises(InputError, match="sprl: T1 is 4 but must be at least 1 and less than the 4 epochs"):
+        planned(config, data, "standard,sprl", texts=["T1=4"])
+    with pytest.raises(InputError, match=r"^unknown network 'mpl'"):
+        planned(replace(config, network="mpl"), data, "sprl")
+
+
+@pytest.mark.skipif(not NEEDING, reason="no method needs the noise rate")
+def test_methods_that_need_a_rate_that_nobody_knows(config, data):
+    config = replace(config, epochs=20)
+    unknown = replace(config, corrupt=None)
+    found = planned(unknown, data, "all")
+    assert found.left_out == NEEDING
+    assert {job.config.method for job in found.jobs} == set(METHODS) - set(NEEDING)
+    with pytest.raises(InputError, match=f"{NEEDING[0]} needs to know the share of wrong labels".replace("+", r"\+")):
+        planned(unknown, data, f"all,{NEEDING[0]}")
+    for known, rate in ((config, 0.3), (replace(unknown, noise_rate=0.25), 0.25)):
+        found = planned(known, data, "all")
+        assert found.left_out == []
+        assert {job.config.fields["noise_rate"] for job in found.jobs if job.config.method in NEEDING} == {rate}
+        assert f"{NEEDING[0]} ({rate})" in told(found.jobs)
+
+
+# From runs to records
+
+
+def test_every_method_on_the_same_labels_in_turn_or_together(config, data, tmp_path):
+    jobs = planned(replace(config, epochs=12), data, "all", seeds=(0, 1)).jobs
+    alone = trained([[job] for job in jobs if job.config.seed == 0], data, tmp_path / "alone")
+    assert all(kind == "ended" for kind, _ in kinds(alone))
+    together = trained([[job for job in jobs if job.config.method in ("standard", "sprl")]], data, tmp_path / "together")
+    records = {record.key: record for record in store.all(tmp_path / "alone")}
+    assert len(records) == len(METHODS)
+    assert len({record.labels for record in records.values()}) == 1
+    side = store.all(tmp_path / "together")
+    assert [record.together for record in side] == [4] * 4
+    for record in side:
+        if record.seed == 0:
+            assert record.curves == records[record.key].curves
+        else:
+            assert record.labels not in {other.labels for other in records.values()}
+    assert len(kinds(together)) == 4
+    for folder in ("alone", "together"):
+        assert list((tmp_path / folder / "unfinished").iterdir()) == []
+
+
+def test_stopped_anywhere_and_gone_on_with_it_is_the_unbroken_run(config, data, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPRL_CHECKPOINT_SECONDS", "1000")
+    jobs = planned(replace(config, epochs=24), data, "sprl,standard").jobs
+    trained([[job] for job in jobs], data, tmp_path / "whole")
+    calls = itertools.count(1)
+    stops = 0
+    for group in ([[job] for job in jobs], [jobs]):  # alone; together
+        folder, ended = tmp_path / f"broken-{len(group)}", []
+        while len(ended) < 2:
+            events = trained(group, data, folder, lambda: next(calls) % 40 == 0)  # every so many batches
+            ended += [event for event in events if event.kind == "ended"]
+            stops += sum(event.kind == "stopped" for event in events)
+            assert not any(event.kind == "failed" for event in events)
+        for job in jobs:
+            one, other = store.read(folder, job.key), store.read(tmp_path / "whole", job.key)
+            assert (one.curves, one.summary, one.labels) == (other.curves, other.summary, other.labels)
+    assert stops > 4
+
+
+@dataclass(frozen=True)
+class Breaking(Standard):
+    """Its loss is not finite from the third epoch on."""
+
+    def init(self, y, num_classes, epochs):
+        return {"epoch": y.new_zeros((), dtype=y.dtype)}
+
+    def refresh(self, memory, y, clock, predict):
+        return {"epoch": y.new_tensor(clock.t)}
+
+    def step(self, logits, batch, memory):
+        step = super().step(logits, batch, memory)
+        return step._replace(loss=step.loss * (math.nan * memory["epoch"]).where(memory["epoch"] > 2, 1.0))
+
+
+@pytest.mark.parametrize("side_by_side", [False, True])
+def test_a_run_that_fails_leaves_the_others_alone(config, data, tmp_path, monkeypatch, side_by_side):
+    jobs = planned(config, data, "standard,curriculum").jobs
+    trained([[job] for job in jobs], data, tmp_path / "well")
+    monkeypatch.setitem(METHODS, "breaking", Breaking)
+    jobs = [jobs[0], *planned(config, data, "breaking").jobs, jobs[1]]
+    events = trained([jobs] if side_by_side else [[job] for job in jobs], data, tmp_path / "store")
+    assert sorted(kinds(events)) == [("ended", "curriculum, seed 0"), ("ended", "standard, seed 0"), ("failed", "breaking, seed 0")]
+    why = next(event.told for event in events if event.kind == "failed")
+    assert why.startswith("the loss of epoch 3, batch 1 of 6, is nan: most likely a learning rate of 0.01 is too high")
+    for record in store.all(tmp_path / "well"):
+        assert store.read(tmp_path / "store", record.key).curves == record.curves
+    assert list((tmp_path / "store" / "unfinished").iterdir()) == []  # it would fail again
+
+
+def test_a_full_disk_fails_one_run_which_can_be_gone_on_with(config, data, tmp_path, monkeypatch):
+    [job] = planned(config, data, "standard").jobs
+    saves = itertools.count()
+
+    def save(folder, run, real=crew.Keeper.save.__globals__["save"]):
+        if next(saves) == 2:
+            try:
+                raise OSError(28, "No space left on device")
+            except OSError as error:
+                raise InputError("cannot write") from error
+        real(folder, run)
+
+    monkeypatch.setenv("SPRL_CHECKPOINT_SECONDS", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr("sprl.checkpoint.save", save)
+        assert kinds(trained([[job]], data, tmp_path)) == [("failed", "standard, seed 0")]
+    assert (store.unfinished(tmp_path, job.key) / "checkpoint.pt").is_file()
+    events = trained([[job]], data, tmp_path)
+    assert kinds(events) == [("ended", "standard, seed 0")]
+
+
+def test_a_run_that_another_process_has_is_waited_for(config, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(crew, "AGAIN", 0.01)
+    first, second = planned(config, data, "standard", seeds=(0, 1)).jobs
+    trained([[first]], data, tmp_path / "other")
+    path = store.unfinished(tmp_path, first.key)
+    path.mkdir(parents=True)
+    lock, seen = ExitStack(), []
+    lock.enter_context(held(path))
+    for event in crew.one_by_one([[first], [second]], data, tmp_path, lambda: False):
+        seen.append((event.kind, event.job.name))
+        if seen.count(("busy", "standard, seed 0")) == 3:  # now the other process ends
+            store.write(tmp_path, store.read(tmp_path / "other", first.key))
+            lock.close()
+    assert ("ended", "standard, seed 1") in seen
+    assert seen[-1] == ("ended", "standard, seed 0")
+    assert ("begun", "standard, seed 0") not in seen
+    assert not path.exists()
+
+
+def test_a_checkpoint_of_something_else_is_not_gone_on_from(config, data, tmp_path):
+    [job] = planned(config, data, "standard").jobs
+    other = prepare(replace(job.config, lr=0.5), data)
+    path = store.unfinished(tmp_path, job.key)
+    path.mkdir(parents=True)
+    next(iter(other))
+    Keeper(path, other, lambda: False).save()
+    with pytest.warns(UserWarning, match="standard, seed 0 begins anew"):
+        events = trained([[job]], data, tmp_path)
+    assert kinds(events) == [("ended", "standard, seed 0")]
+    assert events[0].told == 0
+
+
+def test_killed_between_last_epoch_and_record_nothing_is_trained_again(config, data, tmp_path, monkeypatch):
+    [job] = planned(config, data, "standard").jobs
+
+    class Killed(BaseException):
+        pass
+
+    def dies(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write", dies)
+        with pytest.raises(Killed):
+            trained([[job]], data, tmp_path)
+    assert [event.kind for event in trained([[job]], data, tmp_path)] == ["ended"]
+
+
+# From records to a table
+
+
+def record(method, seed, accuracy, precision=(90.0,), seconds=0.5, together=1):
+    """As far as tables look at it."""
+    T = len(accuracy)
+    config = {"method": method, "seed": seed, "epochs": T, "weights": None}
+    curves = {"epoch": [*range(1, T + 1)], "test_accuracy": [*accuracy], "precision": [*precision] * T, "recall": [50.0] * T}
+    rest = {"n": 1, "classes": 2, "test": 3, "summary": {}, "seconds": seconds * T, "together": together}
+    words = {"data": "d", "fingerprint": "f", "labels": "l", "device": "cpu", "precision": "fp32", "step": "eager", "finished": ""}
+    key = f"{method}-{seed}"
+    return Record(key=key, config=config, curves=curves, seconds_an_epoch=seconds, threads=1, versions={}, revision=None, **rest, **words)
+
+
+def places(**scores):
+    """Standings of methods, each with its accuracies by seed."""
+    records = {r.key: r for method, values in scores.items() for seed, v in enumerate(values) for r in [record(method, seed, [v] * 12)]}
+    jobs = [Job(Config(method=r.method, seed=r.seed), r.key) for r in records.values()]
+    return standings(jobs, records)
+
+
+def test_the_table_is_the_records_by_hand():
+    one, two = record("sprl", 0, [10, *range(80, 92)]), record("sprl", 1, [99, *range(70, 82)], seconds=0.25)
+    other = record("standard", 0, [50.0] * 13, seconds=2.0)
+    jobs = [Job(Config(method=m, seed=s), f"{m}-{s}") for m, s in (("standard", 0), ("sprl", 0), ("sprl", 1))]
+    ranked = standings(jobs, {r.key: r for r in (one, two, other)})
+    assert [place.method for place in ranked] == ["sprl", "standard"]
+    last = [np.mean(range(82, 92)), np.mean(range(72, 82))]  # 86.5, 76.5
+    assert ranked[0].last10 == pytest.approx((np.mean(last), np.std(last, ddof=1)))
+    assert ranked[0].best == pytest.approx((95.0, np.std([91, 99], ddof=1)))
+    assert ranked[0].seconds == pytest.approx((0.375, np.std([0.5, 0.25], ddof=1)))
+    assert table(ranked) == [
+        ["method", "last ten", "best", "precision", "recall", "s/epoch"],
+        ["sprl", "81.5±7.1", "95.0±5.7", "90.0±0.0", "50.0±0.0", "0.375±0.177"],
+        ["standard", "50.0", "50.0", "90.0", "50.0", "2.00"],
+    ]
+    assert "over 1 to 2 seeds" in legend(ranked)
+
+
+def test_a_run_that_failed_is_marked():
+    jobs = [Job(Config(method=m, seed=s), f"{m}-{s}") for m in ("sprl", "standard") for s in (0, 1)]
+    kept = {r.key: r for r in (record("standard", 0, [60.0]), record("standard", 1, [62.0]))}
+    ranked = standings(jobs, kept | {"sprl-1": record("sprl", 1, [90.0])})
+    assert table(ranked)[1][:2] == ["sprl *", "90.0"]
+    ranked = standings(jobs, kept)
+    assert [row[:2] for row in table(ranked)[1:]] == [["standard", "61.0±1.4"], ["sprl *", "-"]]
+    assert verdict(ranked) == "standard: 61.0 %; deviation over 2 seeds 1.4; there is nothing to compare it with"
+    assert "\\* sprl, seed 0 failed: why" in markdown("t", ranked, jobs, {"sprl, seed 0": "why"})
+    assert verdict(standings(jobs, {})) == "no run came to its end"
+
+
+def test_where_the_truth_is_not_known_the_columns_are_left_out():
+    bare = record("sprl", 0, [60.0])
+    for name in ("precision", "recall"):
+        del bare.curves[name]
+    ranked = [Standing("sprl", (bare,))]
+    assert table(ranked)[0] == ["method", "last ten", "best", "s/epoch"]
+    assert "precision" not in legend(ranked)
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ({"a": [96, 97], "b": [93, 94.5]}, "a won: 96.5 %, 2.8 points ahead of b; more than the deviations over 2 seeds, 0.7 and 1.1"),
+        ({"b": [93, 96], "a": [96, 97]}, "a won: 96.5 %, 2.0 points ahead of b; no more than the deviations over 2 seeds, 0.7 and 2.1"),
+        ({"a": [96], "b": [93]}, "a won: 96.0 %, 3.0 points ahead of b; one seed does not tell how much of that is chance"),
+        ({"a": [96, 97], "b": [93]}, "a won: 96.5 %, 3.5 points ahead of b; one seed does not tell how much of that is chance"),
+        ({"a": [96, 97, 98], "b": [93, 95]}, "a won: 97.0 %, 3.0 points ahead of b; more than the deviations over 3 and 2 seeds, 1.0 and "
+         "1.4"),
+        ({"a": [96, 97], "b": [96, 97], "c": [94, 95]}, "a and b are level: 96.5 %, 2.0 points ahead of c; more than the deviations over 2 "
+         "seeds, 0.7 and 0.7"),
+        ({"a": [96, 97], "b": [96, 97.04]}, "b and a are level: 96.5 %; deviations over 2 seeds, 0.7 and 0.7"),
+        ({"a": [96, 97]}, "a: 96.5 %; deviation over 2 seeds 0.7; there is nothing to compare it with"),
+        ({"a": [96]}, "a: 96.0 %; one seed; there is nothing to compare it with"),
+    ],
+)  # fmt: skip
+def test_who_won(scores, words):
+    assert verdict(places(**scores)) == words
+
+
+def test_the_table_fits_a_narrow_terminal():
+    ranked = places(**{method: [100.0, 99.0, 0.0] for method in METHODS})
+    rows = table(ranked)
+    assert len(rows) == 1 + len(METHODS)
+    assert sum(max(map(len, column)) for column in zip(*rows, strict=True)) + 2 * (len(rows[0]) - 1) <= 80
+
+
+def test_names_at_the_ends_of_lines_do_not_touch():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        heights = {str(i): float(h) for i, h in enumerate(rng.choice([*rng.random(6), 0.5, 0.5], 12))}
+        placed = chart.apart(heights)
+        up = sorted(placed, key=placed.__getitem__)
+        assert [heights[name] for name in up] == sorted(heights.values())
+        assert all(placed[b] - placed[a] > chart.LINE - 1e-9 for a, b in itertools.pairwise(up))
+    assert chart.apart({"a": 0.1, "b": 0.9}) == {"a": 0.1, "b": 0.9}
+    assert list(chart.apart({"first": 0.5, "second": 0.5})) == ["second", "first"]  # from below
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 30])
+def test_a_chart_of_any_length(tmp_path, epochs):
+    rng = np.random.default_rng(0)
+    curves = {method: 50 + 50 * rng.random((seeds, epochs)) for method, seeds in zip(METHODS, itertools.cycle((1, 3)), strict=False)}
+    chart.draw(curves, "a $b_{ title", Path(tmp_path / "chart"))
+    assert (tmp_path / "chart").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_two_methods_look_alike():
+    assert len({chart.style(method) for method in METHODS}) == len(METHODS)
+    assert compare.ALL not in METHODS
