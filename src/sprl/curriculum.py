@@ -1,30 +1,35 @@
-"""SPRL's curriculum: what can be told of the noise at the end of the warm-up, and which samples an epoch trains on."""
+"""SPRL's curriculum: what can be told of the noise from predictions p [N, C], and which samples an epoch trains on."""
 
 import torch
 from torch import Tensor
 
-from sprl.core import Memory
-from sprl.functional import choose, spread
+from sprl.functional import choose
 
 # Where "auto" draws its lines in functional.spread; docs/log.md has what symmetric, pair and people's noise measure.
 LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
 LIMIT_FROM = 0.25  # of labels contradicted at T1; fewer are mostly hard samples with right labels, which the limit would keep out
+HEAVY = 0.4  # of labels contradicted: from here on the paper's gamma_d; docs/log.md has what less is worth, and the power
 
 
 def longest_warmup(T: int) -> int:
     return max(1, T // 4)
 
 
-def tell_apart(p: Tensor, y: Tensor, T: int) -> Memory:
-    """From the predictions [N, C] at T1: how wrong labels spread over classes, and the limit and gamma_d that suit."""
-    visited = p.sum(1) > 0
-    spreading = spread(p, y).float()
-    contradicted = ((p.argmax(1) != y) & visited).sum() / visited.sum()
-    return {
-        "spread": spreading,
-        "limited": ~(spreading >= LIMIT_BELOW) & (contradicted >= LIMIT_FROM),  # also where no spread can be told (NaN)
-        "gamma_d": torch.where(spreading < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60),
-    }
+def contradicted(p: Tensor, y: Tensor) -> Tensor:
+    """The share of the samples seen whose label is not the one predicted."""
+    seen = p.sum(1) > 0
+    return ((p.argmax(1) != y) & seen).sum() / seen.sum()
+
+
+def suits_limit(spreading: Tensor, p: Tensor, y: Tensor) -> Tensor:
+    """Whether wrong labels are many and gather in few classes, or nothing can be told of that (NaN)."""
+    return ~(spreading >= LIMIT_BELOW) & (contradicted(p, y) >= LIMIT_FROM)
+
+
+def suiting_gamma_d(spreading: Tensor, p: Tensor, y: Tensor, T: int) -> Tensor:
+    """The paper's values, which are for heavy noise; less where fewer labels are contradicted and, in proportion, under 60 epochs."""
+    heavy = torch.where(spreading < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
+    return heavy * (contradicted(p, y) / HEAVY).clamp(max=1) ** 1.5
 
 
 def curriculum(p: Tensor, y: Tensor, size: int, per_class: bool, limited: bool) -> Tensor:

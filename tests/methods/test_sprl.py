@@ -231,8 +231,31 @@ def test_gamma_is_equation_11(gamma_d):
 @pytest.mark.parametrize(("epochs", "gamma_d"), [(12, 2.0), (30, 5.0), (60, 10.0), (120, 10.0)])
 def test_gamma_d_auto_is_gentler_in_short_schedules(epochs, gamma_d):
     y, p = labels_and_predictions()
+    y = torch.where(torch.arange(len(y)) < len(y) // 2, (p.argmax(1) + 1 + torch.arange(len(y)) % 4) % 5, y)  # half of them wrong, evenly
     auto, told = (at_epoch(epochs, SPRL(T1=T1, gamma_d=g), y, p, epochs)["gamma"] for g in ("auto", gamma_d))
     torch.testing.assert_close(auto, told)
+
+
+@pytest.mark.parametrize(("wrong", "gamma_d"), [(0, 0.0), (20, 10 * 0.25**1.5), (40, 10 * 0.5**1.5), (80, 10.0), (120, 10.0)])
+def test_gamma_d_auto_is_gentler_where_few_labels_are_contradicted(wrong, gamma_d):
+    clean = torch.arange(200) % 5
+    y = torch.where(torch.arange(200) < wrong, (clean + 1 + torch.arange(200) // 5 % 4) % 5, clean)
+    p = 0.6 * F.one_hot(clean, 5) + 0.08
+    by_epoch = dict(epochs_of(SPRL(T1=T1), y, p, 60))
+    torch.testing.assert_close(by_epoch[60]["gamma_d"], torch.tensor(gamma_d))
+    assert float(by_epoch[T1]["gamma_d"]) == 10  # not known yet
+
+
+def test_gamma_d_auto_is_settled_when_the_learning_rate_begins_to_fall():
+    """What is memorised later is contradicted no longer: that must not lessen the resistance."""
+    clean = torch.arange(200) % 5
+    y = torch.where(torch.arange(200) < 60, (clean + 1 + torch.arange(200) // 5 % 4) % 5, clean)
+    doubting, believing = (0.6 * F.one_hot(labels, 5) + 0.08 for labels in (clean, y))
+    memory = before_first_epoch(SPRL(T1=T1), y, doubting, 60)
+    for t in range(1, 61):
+        memory |= {"previous": doubting if t <= schedules.decay_start(60) else believing}
+        memory |= SPRL(T1=T1).refresh(memory, y, Clock(t, 60), no_pass)
+    torch.testing.assert_close(memory["gamma_d"], torch.tensor(10 * 0.75**1.5))
 
 
 def test_released_growth_starts_at_a_tenth_more_and_ramps_one_epoch_late():

@@ -1,6 +1,10 @@
-"""The methods, one file each. To add one: write its file, add its line here."""
+"""The methods, one file each. To add one: write its file, add its line here; or, from another package, an entry point of `sprl.methods`."""
+
+import warnings
+from importlib.metadata import entry_points
 
 from sprl.core import Method
+from sprl.errors import SprlWarning
 from sprl.methods.bootstrap import Bootstrap
 from sprl.methods.co_teaching import CoTeaching
 from sprl.methods.co_teaching_plus import CoTeachingPlus
@@ -33,14 +37,20 @@ __all__ = [
 METHODS: dict[str, type[Method]] = {
     "sprl": SPRL,
     "standard": Standard,
-    "curriculum": Curriculum,
-    "distillation": Distillation,
-    "label-smoothing": LabelSmoothing,
     "bootstrap": Bootstrap,
-    "decoupling": Decoupling,
-    "self-paced": SelfPaced,
     "f-correction": FCorrection,
+    "decoupling": Decoupling,
     "mentornet": MentorNet,
     "co-teaching": CoTeaching,
     "co-teaching+": CoTeachingPlus,
+    "self-paced": SelfPaced,
+    "curriculum": Curriculum,
+    "distillation": Distillation,
+    "label-smoothing": LabelSmoothing,
 }
+
+for point in entry_points(group="sprl.methods"):
+    try:
+        METHODS.setdefault(point.name, point.load())
+    except Exception as error:  # of other people's packages: ours works without
+        warnings.warn(f"the method {point.name} of {point.value} cannot be loaded: {error}", SprlWarning, stacklevel=1)

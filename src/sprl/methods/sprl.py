@@ -8,9 +8,9 @@ from torch import Tensor
 
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Predict, Step
-from sprl.curriculum import curriculum, longest_warmup, tell_apart
+from sprl.curriculum import curriculum, longest_warmup, suiting_gamma_d, suits_limit
 from sprl.errors import check_rate, ensure
-from sprl.functional import cross_entropy, distillation, masked_mean, resistance, smoothing
+from sprl.functional import cross_entropy, distillation, masked_mean, resistance, smoothing, spread
 from sprl.search import Search, accuracy, one_standard_error
 
 AGAINST = {"resistance": resistance, "distillation": distillation, "label-smoothing": smoothing, "nothing": resistance}
@@ -29,7 +29,7 @@ class SPRL:
     """Warm-up epochs. "auto": the first epoch within one standard error of the best accuracy on a held-out noisy tenth."""
     gamma_d: float | Literal["auto"] = "auto"
     """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto": the paper's values for CIFAR, 50 for pair noise and 10
-    for any other, told apart at T1; in proportion less under 60 epochs, which would freeze before they have learned."""
+    for any other, told apart at T1; less where few labels are contradicted, and under 60 epochs, which would freeze too early."""
     K: int = 10
     """Number of subsets in which the curriculum grows (Eq. 6)."""
     noise_rate: float | None = None
@@ -91,16 +91,16 @@ class SPRL:
         p = predict() if self.predictions == "evaluated" else memory["previous"]
         new: Memory = {}
         if t <= T1 + 1:
-            likely = p.gather(1, y.unsqueeze(1)) >= 0.5  # p^{t-1}[given label]
-            count = int(likely.sum()) * n // max(int((p.sum(1) > 0).sum()), 1)
+            count = int((p.gather(1, y.unsqueeze(1)) >= 0.5).sum()) * n // max(int((p.sum(1) > 0).sum()), 1)
             new["confident"] = memory["confident"].clamp(min=count)
         if t <= T1:
             return new
         if t == T1 + 1:
-            told = tell_apart(p, y, T)
-            kept = {"limited": self.limit, "gamma_d": self.gamma_d}
-            new |= {name: value for name, value in told.items() if kept.get(name, "auto") == "auto"}
-
+            new["spread"] = spread(p, y).float()
+            if self.limit == "auto":
+                new["limited"] = suits_limit(new["spread"], p, y)
+        if self.gamma_d == "auto" and t <= max(T1 + 1, schedules.decay_start(T)):  # later on, less is contradicted as more is memorised
+            new["gamma_d"] = suiting_gamma_d((memory | new)["spread"], p, y, T)
         state = memory | new
         start = int(state["confident"]) if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
         plan = schedules.published if self.growth == "eq6" else schedules.released
