@@ -38,5 +38,5 @@ class Decoupling:
     def step(self, logits: Tensor, batch: Batch, memory: Memory) -> Step:
         chosen = disagreement(logits) | memory["initial"]
         least = max(self.min_share * len(batch.y), 1.0)  # one: no division by zero
-        losses = cross_entropy(logits, batch.y) * chosen
+        losses = torch.where(chosen, cross_entropy(logits, batch.y), 0.0)
         return Step(losses.sum() / chosen.sum().clamp(min=least), chosen.expand(logits.shape[:2]), idle=~chosen.any())
