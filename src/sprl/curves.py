@@ -24,7 +24,7 @@ def draw(run: Run, path: Path) -> None:
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     for key, label, colour in (("test_accuracy", "test accuracy", BLUE), ("precision", "chosen labels that are right", GREEN)):
         if key in rows[0]:
-            upper.plot(t, [row[key] for row in rows], color=colour, label=label)
+            upper.plot(t, [row.get(key, float("nan")) for row in rows], color=colour, label=label)
     if "test_accuracy" in rows[0]:
         last = sum(row["test_accuracy"] for row in rows[-10:]) / len(rows[-10:])
         upper.set_title(f"{run.config.method} on {name}: {last:.1f} % (mean of the last ten epochs)", fontsize=11)

@@ -76,7 +76,8 @@ class Run:
                 continue
             row = epoch.row()
             if right is not None:
-                row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
+                if row["chosen"]:  # else there is nothing that could be right
+                    row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
                 row["recall"] = 100 * masked_mean(epoch.chosen.double(), right > 0).item()
             accuracy = self.test_accuracy() if accuracy is None else accuracy
             if accuracy is not None:

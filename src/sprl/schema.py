@@ -201,7 +201,7 @@ def check_warmup(given: Any, like: dict[str, Any], run: Run, search: Search | No
 def check_rows(given: Any, t: int, run: Run) -> None:
     require(isinstance(given, list) and len(given) == t, "rows are of other epochs")
     needed = {"epoch", "loss", "chosen"} | {name for name, value in run.state.memory.items() if value.ndim == 0 and not value.isnan()}
-    needed |= ({"test_accuracy"} if run.x_test is not None else set()) | ({"precision", "recall"} if run.data.clean is not None else set())
+    needed |= ({"test_accuracy"} if run.x_test is not None else set()) | ({"recall"} if run.data.clean is not None else set())
     for number, row in enumerate(given, 1):
         require(isinstance(row, dict) and row.keys() >= needed, "rows are no metrics")
         require(all(type(k) is str and type(v) in (int, float) for k, v in row.items()), "rows are no metrics")
