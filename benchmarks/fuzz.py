@@ -6,6 +6,7 @@ python benchmarks/fuzz.py [--count 1000] [--seed 0] [FORMAT ...]
 import argparse
 import gzip
 import io
+import json
 import os
 import random
 import resource
@@ -18,7 +19,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sprl.data import How, arrays, decode, human, idx, sets
+from sprl.data import How, arrays, cifar, clothing1m, decode, food101, human, idx, mini_imagenet, pictures, sets
 from sprl.data.catalogue import load, relabel
 from sprl.errors import InputError
 from sprl.photos import read_weights
@@ -118,6 +119,62 @@ def cifar_bytes() -> bytes:
     return bytes(3073 * 10000)
 
 
+CIFAR100 = replace(cifar.CIFAR100, train={"train.bin": 20}, test={"test.bin": 10})  # the layout of two labels, in few rows
+
+
+def read_cifar100(path: Path) -> None:
+    path.with_name("test.bin").write_bytes(bytes(3074 * 10))
+    data = cifar.load(path.parent, CIFAR100)
+    assert data.y.max() < len(data.classes) == 100
+
+
+def cifar100_bytes() -> bytes:
+    return b"".join(bytes([i, 5 * i]) + bytes(3072) for i in range(20))
+
+
+def read_food101(path: Path) -> None:
+    (path.parent / "meta").mkdir(exist_ok=True)
+    (path.parent / "meta" / "test.txt").write_text("soup/1\nstew/1\n")
+    (path.parent / "meta" / path.name).write_bytes(path.read_bytes())
+    check_listing(*food101.read(path.parent), path.parent)
+
+
+def food101_json() -> bytes:
+    return json.dumps({dish: [f"{dish}/{i}" for i in range(10)] for dish in ("soup", "stew")}).encode()
+
+
+def read_clothing1m(path: Path) -> None:
+    """The rest of the set, where it is not there yet."""
+    parts = {"noisy_train_key_list": clothing1m_keys(), "clean_test_key_list": clothing1m_keys()[:17]}
+    for name, content in (parts | dict.fromkeys(("noisy_label_kv", "clean_label_kv"), clothing1m_labels())).items():
+        if not (path.parent / f"{name}.txt").exists():
+            (path.parent / f"{name}.txt").write_bytes(content)
+    check_listing(*clothing1m.read(path.parent), path.parent)
+
+
+def clothing1m_keys() -> bytes:
+    return b"".join(b"images/%d/%d,%d.jpg\n" % (i % 10, i, i) for i in range(30))
+
+
+def clothing1m_labels() -> bytes:
+    return b"".join(b"%s %d\n" % (key, i % 14) for i, key in enumerate(clothing1m_keys().splitlines()))
+
+
+def read_mini_imagenet(path: Path) -> None:
+    for name in ("val", "test"):
+        (path.parent / f"{name}.csv").write_text(f"filename,label\n{name}.jpg,{name}\n")
+    check_listing(*mini_imagenet.read(path.parent), path.parent)
+
+
+def mini_imagenet_list() -> bytes:
+    return b"filename,label\n" + b"".join(b"n%d.jpg,n%d\n" % (i, i // 6) for i in range(30))
+
+
+def check_listing(files: list[pictures.File], classes: tuple[str, ...], folder: Path) -> None:
+    root = os.path.abspath(os.fsencode(folder)) + b"/"
+    assert all(os.path.abspath(file.path).startswith(root) and file.label in classes for file in files)
+
+
 def idx_bytes(array: np.ndarray) -> bytes:
     return struct.pack(">BBBB", 0, 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
@@ -126,12 +183,12 @@ def idx_pictures() -> bytes:
     return idx_bytes(RNG.integers(0, 256, (30, 8, 8), dtype=np.uint8))
 
 
-def human_arrays() -> bytes:
-    return saved(lambda file: np.savez(file, clean=Y.astype(np.uint8), worse=Y.astype(np.uint8)))
+def human_arrays(which: str) -> bytes:
+    return saved(lambda file: np.savez(file, clean=Y.astype(np.uint8), **{which: Y.astype(np.uint8)}))
 
 
-def human_published() -> bytes:
-    return saved(lambda file: torch.save({"clean_label": Y, "worse_label": Y}, file))
+def human_published(which: str) -> bytes:
+    return saved(lambda file: torch.save({"clean_label": Y, which: Y}, file))
 
 
 FORMATS = {
@@ -148,8 +205,20 @@ FORMATS = {
     "idx-gz": Format("train-images-idx3-ubyte.gz", lambda: gzip.compress(idx_pictures()), read_idx_folder),
     "idx-gz-inside": Format("train-images-idx3-ubyte.gz", idx_pictures, read_idx_folder, gzip.compress),
     "cifar": Format("data_batch_1.bin", cifar_bytes, read_cifar),
-    "human": Format("cifar10n.npz", human_arrays, lambda path: human.read(path.parent, "worse", Y)),
-    "human-pt": Format("CIFAR-10_human.pt", human_published, lambda path: human.read(path.parent, "worse", Y)),
+    "cifar100": Format("train.bin", cifar100_bytes, read_cifar100),
+    "food101": Format(
+        "train.txt", lambda: b"".join(b"%s/%d\n" % (dish, i) for dish in (b"soup", b"stew") for i in range(20)), read_food101
+    ),
+    "food101-json": Format("train.json", food101_json, read_food101),
+    "clothing1m-labels": Format("noisy_label_kv.txt", clothing1m_labels, read_clothing1m),
+    "clothing1m-keys": Format("noisy_train_key_list.txt", clothing1m_keys, read_clothing1m),
+    "mini-imagenet": Format("train.csv", mini_imagenet_list, read_mini_imagenet),
+    "human": Format("cifar10n.npz", lambda: human_arrays("worse"), lambda path: human.read(path.parent, "worse", Y)),
+    "human-pt": Format("CIFAR-10_human.pt", lambda: human_published("worse_label"), lambda path: human.read(path.parent, "worse", Y)),
+    "human-100": Format("cifar100n.npz", lambda: human_arrays("noisy"), lambda path: human.read(path.parent, "noisy", Y, "cifar100")),
+    "human-100-pt": Format(
+        "CIFAR-100_human.pt", lambda: human_published("noisy_label"), lambda path: human.read(path.parent, "noisy", Y, "cifar100")
+    ),
     "weights-pth": Format("a.pth", lambda: saved(lambda file: torch.save(STATE, file)), read_weights),
     "weights-safetensors": Format("a.safetensors", safetensors, read_weights),
     **{kind.lower(): picture(kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")},

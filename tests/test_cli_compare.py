@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -14,9 +15,12 @@ import warnings
 import numpy as np
 import pytest
 from conftest import clusters
+from PIL import Image
 
-from sprl import store
+from sprl import contest, crew, store
 from sprl.cli import main
+from sprl.compare import Job, Standing
+from sprl.config import Config
 from sprl.run import Run
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80", "SPRL_CHECKPOINT_SECONDS": "1000"}
@@ -279,7 +283,7 @@ def test_side_by_side_on_a_cpu_works_and_gains_nothing(home, capsys):
     assert code == 0
     assert "on a CPU runs side by side take turns, which gains nothing: --jobs does" in out
     assert [record.together for record in store.all(home / "records")] == [4] * 4
-    assert "(4 runs side by side)" in out
+    assert "(4 runs side by side)" in " ".join(out.split())
 
 
 def test_a_run_that_fails_is_told_and_marked(home, capsys):
@@ -287,8 +291,56 @@ def test_a_run_that_fails_is_told_and_marked(home, capsys):
     assert code == 2
     assert len(error.splitlines()) == 4
     assert "sprl: standard, seed 0 failed: the loss of epoch 1, batch" in error
-    assert "standard *" in out
+    assert "* standard, seed 0 failed: the loss of epoch 1, batch" in out
     assert out.splitlines()[-1] == "Result    no run came to its end"
+    assert "compare.png" not in out
+    assert not (home / "compare").exists()  # so that an earlier comparison there stays
+
+
+def test_pictures_in_a_folder(home, capsys):
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 8), ("test", 3)):
+        for name, grey in (("black", 30), ("white", 220)):
+            (home / "photos" / split / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = (grey + rng.integers(-20, 20, (8, 8, 3))).astype(np.uint8)
+                Image.fromarray(pixels).save(home / "photos" / split / name / f"{i}.png")
+    words = ("compare", "photos", "--methods", "standard,curriculum", "--seeds", 2, "--jobs", 1, "--epochs", 1, "--network", "mlp")
+    code, out, error = sprl(capsys, *words)
+    assert (code, error) == (0, "")
+    assert [record.test for record in store.all(home / "records")] == [6] * 4
+    code, out, _ = sprl(capsys, *words, "--together", 2)
+    assert (code, "4 of 4 runs are in records/ already" in out) == (0, True)
+
+
+def test_data_that_is_gone_when_a_worker_reads_it(home, tmp_path):
+    ours, theirs = multiprocessing.Pipe()
+    group = [Job(Config(data="gone.npz", method="standard", seed=seed), str(seed)) for seed in (0, 1)]
+    ours.send(group)
+    ours.send(None)
+    handlers = {number: signal.getsignal(number) for number in crew.SIGNALS}
+    try:
+        with warnings.catch_warnings():
+            crew.work(theirs, tmp_path / "records", None)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    events = [ours.recv() for _ in range(3)]
+    assert [(event.kind, event.job) for event in events] == [("failed", group[0]), ("failed", group[1]), ("free", None)]
+    assert "gone.npz" in events[0].told
+
+
+def test_on_a_terminal_of_60_columns_no_line_is_longer(home, capsys, monkeypatch):
+    assert sprl(capsys, *WORDS, "--jobs", 1)[0] == 0
+    monkeypatch.setattr(contest.console, "_force_terminal", True)
+    monkeypatch.setattr(contest.console, "_width", 60)
+    places = [Standing(m, tuple(r for r in store.all(home / "records") if r.method == m)) for m in ("standard", "curriculum")]
+    capsys.readouterr()
+    contest.print_table(places)
+    lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert max(map(len, lines)) <= 60
+    assert any(line.startswith("curriculum") for line in lines)
+    assert "mean of the last ten epochs" in " ".join(" ".join(lines).split())
 
 
 def test_help_teaches(capsys):

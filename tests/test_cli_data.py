@@ -15,6 +15,9 @@ from PIL import Image
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 
 
+SETS = ("mnist", "fashion-mnist", "cifar10", "cifar100", "mini-imagenet", "food101", "clothing1m")
+
+
 def run(*words, cwd):
     environment = {**ENVIRONMENT, "SPRL_CACHE": str(cwd / "cache")}
     return subprocess.run([sys.executable, "-m", "sprl", *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True)
@@ -134,7 +137,7 @@ def test_other_labels_for_a_list_of_pictures(tmp_path):
 def test_the_sets_and_the_cache(tmp_path):
     listed = run("data", cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
-    for words in ("mnist", "cifar10", "licence", "sprl data cifar10 --download", "human:worse", str(tmp_path / "cache")):
+    for words in (*SETS, "licence", "sprl data cifar10 --download", "human:worse", "human:noisy", str(tmp_path / "cache")):
         assert words in listed.stdout
     missing = run("data", "mnist", "--data-dir", "here", cwd=tmp_path)
     assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
@@ -148,6 +151,65 @@ def test_the_sets_and_the_cache(tmp_path):
     assert not list((tmp_path / "cache").glob("*.rows"))
 
 
+def write_food(folder):
+    """A small copy of Food-101: 101 classes, a training and a test picture each."""
+    for part in ("train", "test"):
+        keys = [f"dish_{i:03}/{part}" for i in range(101)]
+        for i, key in enumerate(keys):
+            written(folder / "images" / f"{key}.jpg", np.full((30 + i, 60, 3), 2 * i, np.uint8), "RGB")
+        (folder / "meta").mkdir(exist_ok=True)
+        (folder / "meta" / f"{part}.txt").write_text("\n".join(keys))
+
+
+def write_clothes(folder):
+    """A small copy of Clothing1M: three training pictures of each class, and a test picture."""
+    keys = [f"images/{i % 10}/{i},0.jpg" for i in range(56)]
+    for i, key in enumerate(keys):
+        written(folder / key, np.full((40, 30 + i, 3), 4 * i, np.uint8), "RGB")
+    (folder / "noisy_train_key_list.txt").write_text("\n".join(keys[:42]))
+    (folder / "clean_test_key_list.txt").write_text("\n".join(keys[42:]))
+    for name in ("noisy_label_kv.txt", "clean_label_kv.txt"):
+        (folder / name).write_text("\n".join(f"{key} {i % 14}" for i, key in enumerate(keys)))
+
+
+def write_mini_imagenet(folder):
+    """A small copy of Mini-ImageNet: a folder a class, six pictures each."""
+    for i in range(600):
+        written(folder / f"n{i // 6:08}" / f"{i}.png", np.full((84, 84, 3), i // 6, np.uint8), "RGB")
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "write", "rows"),
+    [
+        ("food101", "food-101", write_food, "101 training rows, 101 test rows, 101 classes"),
+        ("clothing1m", "clothing1M", write_clothes, "42 training rows, 14 test rows, 14 classes"),
+        ("mini-imagenet", "mini-imagenet", write_mini_imagenet, "500 training rows, 100 test rows, 100 classes"),
+    ],
+)
+def test_sets_of_pictures(tmp_path, name, folder, write, rows):
+    write(tmp_path / "data" / folder)
+    few = f"training pictures number {rows.split()[0]}, not "
+    checked = run("data", name, cwd=tmp_path)
+    assert (checked.returncode, len(checked.stderr.splitlines())) == (2, 1)
+    assert f"{name} is not whole in data/{folder}: {few}" in checked.stderr
+    done = run("train", name, "--skip-bad", "--stream", "--epochs", 1, "--network", "mlp", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert rows in done.stdout
+    assert "streamed" in done.stdout
+    assert f"{name} in data/{folder}: {few}" in done.stderr
+
+
+def test_a_set_of_pictures_that_is_not_whole(tmp_path):
+    write_clothes(tmp_path / "data" / "clothing1M")
+    refused = run("train", "clothing1m", cwd=tmp_path)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+    assert "clothing1m in data/clothing1M: training pictures number 42, not 1,000,000" in refused.stderr
+    (tmp_path / "data" / "clothing1M" / "clean_label_kv.txt").unlink()
+    missing = run("data", "clothing1m", cwd=tmp_path)
+    assert (missing.returncode, len(missing.stderr.splitlines())) == (2, 1)
+    assert "clothing1m is not whole in data/clothing1M: 1 files missing (clean_label_kv.txt)" in missing.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -159,6 +221,16 @@ def test_the_sets_and_the_cache(tmp_path):
         (["train", ".", "--size", "4"], "--size 4 is out of range"),
         (["train", "."], "is empty: it should hold a folder of pictures for each class"),
         (["data", "--download"], "which set is to be downloaded"),
+        (["data", "clothing1m", "--download"], "clothing1m cannot be downloaded: put .* in data/clothing1M. Its authors send its address"),
+        (["data", "mini-imagenet"], "mini-imagenet is not whole in any of data/mini-imagenet, .*4 files missing .train.csv, val.csv, "),
+        (
+            ["train", "mini-imagenet"],
+            "mini-imagenet needs train.csv, val.csv, test.csv, images/, not found in data/mini-imagenet, .*https:",
+        ),
+        (
+            ["train", "cifar100"],
+            "cifar100 needs train.bin, test.bin, not found in data/cifar-100-binary, data. Fetch with: sprl data cifar100",
+        ),
     ],
 )
 def test_bad_input_gets_one_line(tmp_path, words, message):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from conftest import clusters
 
 from sprl import chart, compare, crew, store
 from sprl.checkpoint import Keeper
-from sprl.compare import Job, Standing, assign, choose, legend, markdown, plan, standings, table, told, verdict
+from sprl.compare import Job, Standing, assign, choose, fitting, legend, markdown, plan, standings, table, told, verdict
 from sprl.config import Config, needs_rate
 from sprl.data.catalogue import load
 from sprl.errors import InputError
@@ -98,7 +99,7 @@ def test_a_run_for_each_method_and_seed_named_as_the_run_itself(config, data):
         asked = replace(config, method=job.config.method, seed=job.config.seed, fields={"T1": 2} if job.config.method == "sprl" else {})
         run = prepare(asked)
         assert job.config == run.config
-        assert job.key == store.key_of(run.config.to_json(), run.fingerprint)
+        assert job.key == store.key_of(run.config.to_json(), run.fingerprint, None)
 
 
 def test_what_is_wrong_is_told_before_anything_is_trained(config, data, pets):
@@ -117,13 +118,23 @@ def test_methods_that_need_a_rate_that_nobody_knows(config, data):
     found = planned(unknown, data, "all")
     assert found.left_out == NEEDING
     assert {job.config.method for job in found.jobs} == set(METHODS) - set(NEEDING)
-    with pytest.raises(InputError, match=f"{NEEDING[0]} needs to know the share of wrong labels".replace("+", r"\+")):
+    with pytest.raises(InputError, match=f"^{NEEDING[0]} needs to know the share of wrong labels".replace("+", r"\+")):
         planned(unknown, data, f"all,{NEEDING[0]}")
     for known, rate in ((config, 0.3), (replace(unknown, noise_rate=0.25), 0.25)):
         found = planned(known, data, "all")
         assert found.left_out == []
         assert {job.config.fields["noise_rate"] for job in found.jobs if job.config.method in NEEDING} == {rate}
         assert f"{NEEDING[0]} ({rate})" in told(found.jobs)
+    assert told(planned(config, data, "mentornet,standard", texts=["rate=0.2"]).jobs) == "told the share of wrong labels: mentornet (0.2)"
+
+
+def test_a_rate_is_no_change_to_methods_that_do_not_use_it(config, data):
+    some, others = (planned(replace(config, noise_rate=rate), data, "standard,sprl").jobs for rate in (None, 0.2))
+    assert some[0] == others[0]
+    assert some[0].config == others[0].config  # a run that was stopped, too, is gone on with
+    assert some[1] != others[1]
+    assert others[1].config.fields["noise_rate"] == 0.2
+    assert prepare(others[1].config, data).config == others[1].config
 
 
 # From runs to records
@@ -238,6 +249,48 @@ def test_a_run_that_another_process_has_is_waited_for(config, data, tmp_path, mo
     assert not path.exists()
 
 
+def test_while_others_have_all_that_is_left_it_sleeps(config, data, tmp_path, monkeypatch):
+    jobs = planned(config, data, "standard", seeds=(0, 1, 2)).jobs
+    rounds, slept = itertools.count(1), []
+    monkeypatch.setattr(crew.time, "sleep", slept.append)
+    with ExitStack() as locks:
+        for job in jobs[:2]:
+            path = store.unfinished(tmp_path, job.key)
+            path.mkdir(parents=True)
+            locks.enter_context(held(path))
+        events = trained([[job] for job in jobs], data, tmp_path, lambda: len(slept) == 3 or next(rounds) > 1000)
+    assert slept == [crew.AGAIN] * 3
+    found = [event.kind for event in events if event.kind != "row"]
+    assert (found.count("ended"), found.count("busy")) == (1, 2 + 2 * 3)  # a look at both before each sleep, and at first
+
+
+def test_seconds_of_a_run_are_without_the_making_of_another_ones_record(config, data, tmp_path, monkeypatch):
+    jobs = planned(config, data, "standard,curriculum", seeds=(0, 1)).jobs
+    record_of = store.record_of
+
+    def slow(*words):
+        time.sleep(0.3)
+        return record_of(*words)
+
+    monkeypatch.setattr(store, "record_of", slow)
+    trained([jobs], data, tmp_path)
+    seconds = [record.seconds for record in store.all(tmp_path)]
+    assert len(seconds) == 4
+    assert max(seconds) - min(seconds) < 0.3
+
+
+def test_what_has_ended_gets_its_record_when_the_rest_is_stopped_or_fails(config, data, tmp_path, monkeypatch):
+    short, long = (planned(replace(config, epochs=epochs), data, "standard").jobs[0] for epochs in (2, 6))
+    stops = itertools.count()
+    kept = trained([[short, long]], data, tmp_path / "stopped", lambda: next(stops) > 40)
+    assert sorted(kinds(kept)) == [("ended", short.name), ("stopped", long.name)]
+    monkeypatch.setitem(METHODS, "breaking", Breaking)
+    [breaking] = planned(config, data, "breaking").jobs
+    assert sorted(kinds(trained([[short, breaking]], data, tmp_path / "failed"))) == [("ended", short.name), ("failed", breaking.name)]
+    for name in ("stopped", "failed"):
+        assert [record.key for record in store.all(tmp_path / name)] == [short.key]
+
+
 def test_a_checkpoint_of_something_else_is_not_gone_on_from(config, data, tmp_path):
     [job] = planned(config, data, "standard").jobs
     other = prepare(replace(job.config, lr=0.5), data)
@@ -270,14 +323,15 @@ def test_killed_between_last_epoch_and_record_nothing_is_trained_again(config, d
 # From records to a table
 
 
-def record(method, seed, accuracy, precision=(90.0,), seconds=0.5, together=1):
+def record(method, seed, accuracy, precision=(90.0,), seconds=0.5, together=1, device="cpu"):
     """As far as tables look at it."""
     T = len(accuracy)
     config = {"method": method, "seed": seed, "epochs": T, "weights": None}
     curves = {"epoch": [*range(1, T + 1)], "test_accuracy": [*accuracy], "precision": [*precision] * T, "recall": [50.0] * T}
     rest = {"n": 1, "classes": 2, "test": 3, "summary": {}, "seconds": seconds * T, "together": together}
-    words = {"data": "d", "fingerprint": "f", "labels": "l", "device": "cpu", "precision": "fp32", "step": "eager", "finished": ""}
+    words = {"data": "d", "fingerprint": "f", "labels": "l", "device": device, "precision": "fp32", "step": "eager", "finished": ""}
     key = f"{method}-{seed}"
+    rest["weights"] = None
     return Record(key=key, config=config, curves=curves, seconds_an_epoch=seconds, threads=1, versions={}, revision=None, **rest, **words)
 
 
@@ -318,6 +372,22 @@ def test_a_run_that_failed_is_marked():
     assert verdict(standings(jobs, {})) == "no run came to its end"
 
 
+def test_seconds_that_cannot_be_compared_are_called_so():
+    def words(*runs):
+        return legend([Standing("sprl", tuple(record("sprl", seed, [60.0], together=r, device=d) for seed, (r, d) in enumerate(runs)))])
+
+    assert "seconds an epoch; mean" in words((1, "cpu"), (1, "cpu"))
+    assert "seconds an epoch (2 runs side by side);" in words((2, "cpu"), (2, "cpu"))
+    assert "seconds an epoch (up to 4 runs side by side);" in words((4, "cpu"), (1, "cpu"))
+    assert "seconds an epoch (on a GPU and cpu, which differ);" in words((1, "cpu"), (1, "a GPU"))
+
+
+def test_methods_left_out_are_named():
+    text = markdown("t", places(sprl=[90.0]), [], {}, ["co-teaching", "co-teaching+"])
+    assert "left out, as nobody knows the share of wrong labels that they need (--noise-rate): co-teaching, co-teaching+" in text
+    assert "left out" not in markdown("t", places(sprl=[90.0]), [], {})
+
+
 def test_where_the_truth_is_not_known_the_columns_are_left_out():
     bare = record("sprl", 0, [60.0])
     for name in ("precision", "recall"):
@@ -352,6 +422,18 @@ def test_the_table_fits_a_narrow_terminal():
     rows = table(ranked)
     assert len(rows) == 1 + len(METHODS)
     assert sum(max(map(len, column)) for column in zip(*rows, strict=True)) + 2 * (len(rows[0]) - 1) <= 80
+
+
+def test_a_narrower_one_gets_less_of_it():
+    rows = table(places(**{method: [99.0, 98.0] for method in METHODS}))
+    whole = sum(compare.widths(rows)) + 2 * (len(rows[0]) - 1)
+    assert fitting(rows, whole) == rows
+    bare = fitting(rows, whole - 1)
+    assert bare[0] == rows[0]
+    assert "±" not in str(bare)
+    assert [len(fitting(rows, width)[0]) for width in (whole - 1, 48, 1)] == [6, 4, 2]
+    for width in range(30, whole):
+        assert all(sum(compare.widths(found)) + 2 * (len(found[0]) - 1) <= width for found in [fitting(rows, width)])
 
 
 def test_names_at_the_ends_of_lines_do_not_touch():

@@ -1,5 +1,6 @@
 """Records: what names a run, what is kept of it, and what is not taken for a record."""
 
+import hashlib
 import json
 import subprocess
 import threading
@@ -47,7 +48,7 @@ def record(run):
 
 
 def key_of(run):
-    return store.key_of(run.config.to_json(), run.fingerprint)
+    return store.key_of(run.config.to_json(), run.fingerprint, None)
 
 
 def test_a_run_is_named_by_what_it_computes(run, tmp_path):
@@ -55,12 +56,35 @@ def test_a_run_is_named_by_what_it_computes(run, tmp_path):
     assert store.KEY.fullmatch(name)
     config = run.config.to_json()
     same = {"data": "there.npz", "data_dir": "d", "labels": "l.csv", "device": "cuda:1", "stream": True, "graph": False, "compile": True}
-    assert store.key_of({**config, **same}, run.fingerprint) == name
+    same |= {"weights": "there.pth", "noise_rate": 0.3}  # the content counts; what a method makes of the rate is in its fields
+    assert store.key_of({**config, **same}, run.fingerprint, None) == name
     others = [{"method": "standard"}, {"seed": 4}, {"epochs": 13}, {"lr": 0.02}, {"corrupt": "pair:0.3"}, {"precision": "bf16"}]
-    others += [{"fields": {**config["fields"], "K": 9}}, {"network": "mlp:width=8"}, {"weights": "a/one.pth"}, {"weights": "two.pth"}]
-    keys = [store.key_of({**config, **other}, run.fingerprint) for other in others] + [store.key_of(config, "other data")]
+    others += [{"fields": {**config["fields"], "K": 9}}, {"network": "mlp:width=8"}]
+    keys = [store.key_of({**config, **other}, run.fingerprint, None) for other in others]
+    keys += [store.key_of(config, "other data", None), *(store.key_of(config, run.fingerprint, weights) for weights in ("one", "two"))]
     assert len({name, *keys}) == 1 + len(keys)
-    assert store.key_of({**config, "weights": "b/one.pth"}, run.fingerprint) == keys[-3]
+
+
+def test_weights_are_known_by_their_content(run, tmp_path):
+    one, two = tmp_path / "a" / "one.pth", tmp_path / "b" / "one.pth"
+    for path, content in ((one, b"some"), (two, b"others")):
+        path.parent.mkdir()
+        path.write_bytes(content)
+    assert store.content_of(str(one)) == hashlib.sha256(b"some").hexdigest() != store.content_of(str(two))
+    two.write_bytes(b"some")
+    assert store.content_of(str(one)) == store.content_of(str(two))
+    assert [store.content_of(text) for text in (None, "pretrained", "none.pth")] == [None, "pretrained", "none.pth"]
+    tuned = replace(run, config=replace(run.config, weights=str(two)))
+    record = store.record_of(tuned)
+    assert record.weights == store.content_of(str(one))
+    two.unlink()
+    assert store.record_of(tuned, weights=record.weights).key == record.key != key_of(run)
+    store.write(tmp_path, record)
+    assert store.read(tmp_path, record.key) == record  # without the file
+    path = store.path_of(tmp_path, record.key)
+    path.write_text(path.read_text().replace(record.weights, "0" * 64))
+    with pytest.warns(SprlWarning, match="its key is not that of"):
+        assert store.read(tmp_path, record.key) is None
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -178,12 +202,15 @@ def curves(**some):
         (lambda c: {**c, "config": {"method": "sprl"}}, "lacks method or seed"),
         (lambda c: {**c, "config": {**c["config"], "weights": 3}}, "lacks weights"),
         (changed(fingerprint="another"), "its key is not that of"),
+        (changed(weights="some"), "its weights are not those of its config"),
         (changed(curves={}), "it lacks epochs"),
         (curves(epoch=[2, 1]), "it lacks epochs"),
         (curves(epoch=[*range(12)]), "it lacks epochs"),
         (curves(loss=[1.0]), "its curve loss"),
         (curves(loss=["x"] * 12), "its curve loss"),
         (curves(loss="abcdefghijkl"), "its curve loss"),
+        (curves(test_accuracy=[50.0] * 11 + [None]), "its test accuracies have gaps"),
+        (lambda c: {**c, "curves": {k: v for k, v in c["curves"].items() if k != "test_accuracy"}}, "its test accuracies have gaps"),
         (changed(summary={}), "its summary"),
         (changed(versions={"torch": 2}), "its versions"),
         (lambda c: " " * (store.LARGEST + 1), "too large"),

@@ -121,10 +121,12 @@ def test_a_class_of_which_all_are_quite_sure_keeps_its_anchor():
 
 
 def test_the_percentile_suits_the_number_of_classes():
-    assert [anchor_percentile(c) for c in (2, 10, 16, 17, 100, 1000)] == [97.0, 97.0, 97.0, 100.0, 100.0, 100.0]
+    even = [torch.full((50, c), 1 / c) for c in (2, 10, 16, 17, 100, 1000)]
+    assert [anchor_percentile(p) for p in even] == [97.0, 97.0, 97.0, 100.0, 100.0, 100.0]
+    assert anchor_percentile(torch.tensor([[0.49, 0.49, 0.02]])) == 100.0  # of the rarest, three in a hundred are more than all
     T = some_transition(100)
     p = posteriors(T, 5)
-    torch.testing.assert_close(estimate(p, anchor_percentile(100)).float(), T)
+    torch.testing.assert_close(estimate(p, anchor_percentile(p)).float(), T)
     with pytest.warns(SprlWarning, match="mostly labelled as another class"):  # why: three in a hundred are more than a class has
         assert (estimate(p, 97.0).float() - T).abs().max() > 0.1
 

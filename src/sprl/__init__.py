@@ -11,9 +11,21 @@ if TYPE_CHECKING:
     from sprl.estimator import NoisyLabelClassifier
     from sprl.labels import Recorder
     from sprl.loss import SPRLLoss
-    from sprl.methods import METHODS
-    from sprl.methods.sprl import SPRL
-    from sprl.methods.standard import Standard
+    from sprl.methods import (
+        METHODS,
+        SPRL,
+        Bootstrap,
+        CoTeaching,
+        CoTeachingPlus,
+        Curriculum,
+        Decoupling,
+        Distillation,
+        FCorrection,
+        LabelSmoothing,
+        MentorNet,
+        SelfPaced,
+        Standard,
+    )
     from sprl.model import Model, load
     from sprl.noise import corrupt
     from sprl.state import State, Task
@@ -26,7 +38,10 @@ _HOMES = {
     "estimator": ("NoisyLabelClassifier",),
     "labels": ("Recorder",),
     "loss": ("SPRLLoss",),
-    "methods": ("METHODS", "SPRL", "Standard"),
+    "methods": (
+        *("METHODS", "SPRL", "Standard", "Bootstrap", "FCorrection", "Decoupling", "MentorNet", "CoTeaching", "CoTeachingPlus"),
+        *("SelfPaced", "Curriculum", "Distillation", "LabelSmoothing"),
+    ),
     "model": ("Model", "load"),
     "noise": ("corrupt",),
     "state": ("State", "Task"),

@@ -275,7 +275,9 @@ def data(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A set to check. None: list all.")] = None,
     data_dir: DataDir = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the set from its official address.")] = False,
-    clear_cache: Annotated[bool, typer.Option("--clear-cache", help="Remove all decoded pictures and embeddings.")] = False,
+    clear_cache: Annotated[
+        bool, typer.Option("--clear-cache", help="Remove all decoded pictures, embeddings and generated labels.")
+    ] = False,
 ) -> None:
     """List the benchmark sets, check one, or download it; clear the cache of decoded pictures."""
     from sprl import show

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from sprl import files, show
 from sprl.checkpoint import PLACES, Keeper, asked_interval, load
 from sprl.config import Config, find_device
-from sprl.data import Data
 from sprl.errors import InputError
 from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
@@ -28,6 +26,8 @@ from sprl.model import read_config
 from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
 from sprl.together import together
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Stop:
@@ -54,8 +54,7 @@ def stopping() -> Iterator[Stop]:
         if again:
             raise KeyboardInterrupt
 
-    signals = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    before = {number: signal.signal(number, note) for number in signals}
+    before = {number: signal.signal(number, note) for number in SIGNALS}
     try:
         yield stop
     finally:
@@ -132,19 +131,10 @@ def prepared(configs: Sequence[Config]) -> list[Run]:
         data = read(configs[0], say, progress)
         runs: list[Run] = []
         for config in configs:
-            runs.append(prepare(config, data, say, progress))
-            data = on_device(data, runs[0])
+            runs.append(prepare(config, data, say, progress, beside=runs[0] if runs else None))
     if one_thread_does(runs[0]):
         torch.set_num_threads(1)
     return runs
-
-
-def on_device(data: Data, run: Run) -> Data:
-    """The data with its rows where `run` holds them, for others like it to share."""
-    x, x_test = run.task.x, run.x_test
-    if run.config.frozen or not isinstance(x, Tensor):
-        return data
-    return replace(data, x=x, x_test=x_test if isinstance(x_test, Tensor) else data.x_test)
 
 
 def one_thread_does(run: Run) -> bool:

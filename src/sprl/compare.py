@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,12 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from sprl import store
-from sprl.commands import on_device
 from sprl.config import Config, needs_rate, parse_assignments
 from sprl.data import Data, Progress, quiet
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, pick, printable
 from sprl.methods import METHODS
-from sprl.run import Run, known_rate, prepare, versions, with_labels
+from sprl.run import Run, known_rate, prepare, versions
 from sprl.store import Record
 
 ALL = "all"
@@ -26,6 +26,7 @@ class Job:
 
     config: Config = field(compare=False)  # every default filled in
     key: str
+    weights: str | None = field(default=None, compare=False)  # their content (store.content_of)
 
     @property
     def name(self) -> str:
@@ -41,7 +42,7 @@ class Plan:
     jobs: list[Job]  # by method, then by seed
     left_out: list[str]  # methods that need a noise rate, which nobody knows
     example: Run  # Standard with the first seed, prepared
-    data: Data  # with its own labels, its rows on the device
+    data: Data  # with its own labels
 
 
 def choose(names: Iterable[str]) -> tuple[list[str], set[str]]:
@@ -84,27 +85,28 @@ def plan(
             f"{data.name} has no test rows to compare methods on: give trusted ones, as x_test and y_test of an .npz, a folder test/ "
             "beside train/, or rows of a table with test in a column split"
         )
-    prints = dict[int, str]()
+    prints, rates = dict[int, str](), dict[int, float | None]()
     example: Run | None = None
     for seed in seeds:  # what is wrong whatever the method is told here
-        run = prepare(replace(config, method="standard", fields={}, seed=seed), data, say, progress)
+        run = prepare(replace(config, method="standard", fields={}, seed=seed), data, say, progress, beside=example)
         prints[seed] = run.fingerprint
-        data = on_device(data, run)
+        rates[seed] = known_rate(run.data, config) if config.noise_rate is None else config.noise_rate
         example = example or run
     assert example is not None
-    rate = known_rate(with_labels(data, config), config) if config.noise_rate is None else config.noise_rate
-    lacking = {m for m in methods if rate is None and needs_rate(METHODS[m]) and "noise_rate" not in values[m]}
-    left_out = [method for method in methods if method in lacking - named]
-    jobs = []
+    to_tell = {m for m in methods if needs_rate(METHODS[m]) and "noise_rate" not in values[m]}
+    left_out = [method for method in methods if method in to_tell - named and rates[seeds[0]] is None]
+    jobs, weights = [], store.content_of(config.weights)
     for method in methods:
         if method in left_out:
             continue
         try:
-            filled = prepare(replace(config, method=method, fields=values[method], seed=seeds[0]), data, say, progress).config
+            filled = prepare(replace(config, method=method, fields=values[method], seed=seeds[0]), data, say, progress, example).config
         except InputError as error:
-            raise InputError(f"{method}: {error}") from error
-        configs = [replace(filled, seed=seed) for seed in seeds]
-        jobs += [Job(each, store.key_of(each.to_json(), prints[each.seed])) for each in configs]
+            raise InputError(str(error) if str(error).startswith(f"{method} ") else f"{method}: {error}") from error
+        own = {seed: {"noise_rate": rates[seed]} if method in to_tell else {} for seed in seeds}  # it may be another with each
+        # the rate that was given is in the fields of those that use it: to the others it is no change
+        configs = [replace(filled, seed=seed, fields=filled.fields | own[seed], noise_rate=None) for seed in seeds]
+        jobs += [Job(each, store.key_of(each.to_json(), prints[each.seed], weights), weights) for each in configs]
     return Plan(jobs, left_out, example, data)
 
 
@@ -182,8 +184,18 @@ HEAD = ("method", "last ten", "best", "precision", "recall", "s/epoch")
 
 def told(jobs: Sequence[Job]) -> str:
     """Which methods know more than the others."""
-    rates = {job.config.method: rate for job in jobs if (rate := job.config.fields.get("noise_rate")) is not None}
-    return f"told the share of wrong labels: {', '.join(f'{method} ({rate:g})' for method, rate in rates.items())}" if rates else ""
+    rates = defaultdict[str, list[float]](list)
+    for job in jobs:
+        if (rate := job.config.fields.get("noise_rate", job.config.fields.get("rate"))) is not None:  # mentornet calls it rate
+            rates[job.config.method].append(rate)
+    each = [f"{m} ({' to '.join(f'{rate:.4g}' for rate in dict.fromkeys((min(found), max(found))))})" for m, found in rates.items()]
+    return f"told the share of wrong labels: {', '.join(each)}" if rates else ""
+
+
+def without(left_out: Sequence[str]) -> str:
+    """Which methods were not compared, and why."""
+    why = "left out, as nobody knows the share of wrong labels that they need (--noise-rate)"
+    return f"{why}: {', '.join(left_out)}" if left_out else ""
 
 
 def table(places: Sequence[Standing]) -> list[list[str]]:
@@ -199,6 +211,24 @@ def table(places: Sequence[Standing]) -> list[list[str]]:
     return [[row[column] for column in kept] for row in rows]
 
 
+def widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Of the columns."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def fitting(rows: list[list[str]], width: int) -> list[list[str]]:
+    """The table in lines of at most `width`: if need be without deviations, then with fewer columns. Method and result always stay."""
+
+    def fits(found: list[list[str]]) -> bool:
+        return sum(widths(found)) + 2 * (len(found[0]) - 1) <= width
+
+    if not fits(rows):
+        rows = [[re.sub("±.*", "", cell) for cell in row] for row in rows]
+    while not fits(rows) and len(rows[0]) > 2:
+        rows = [row[:-1] for row in rows]
+    return rows
+
+
 def legend(places: Sequence[Standing]) -> str:
     """What the columns of the table mean."""
     records = [record for place in places for record in place.records]
@@ -206,9 +236,11 @@ def legend(places: Sequence[Standing]) -> str:
     count = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts, default=0))
     over = "one seed" if counts == {1} else f"mean ± deviation over {count} seeds"
     truth = "; precision and recall of the labels it trained on, last ten epochs" if any(p.precision for p in places) else ""
-    side = max((record.together for record in records), default=1)
-    beside = f" ({side} runs side by side)" if side > 1 else ""
-    return f"test accuracy in %: mean of the last ten epochs, and the best one{truth}; seconds an epoch{beside}; {over}"
+    sides, devices = {record.together for record in records}, sorted({printable(record.device)[:60] for record in records})
+    beside = [f"{'up to ' if len(sides) > 1 else ''}{max(sides)} runs side by side"] if sides - {1} else []
+    mixed = [f"on {' and '.join(devices)}, which differ"] if len(devices) > 1 else []
+    how = f" ({', '.join([*beside, *mixed])})" if beside or mixed else ""
+    return f"test accuracy in %: mean of the last ten epochs, and the best one{truth}; seconds an epoch{how}; {over}"
 
 
 def verdict(places: Sequence[Standing]) -> str:
@@ -233,16 +265,19 @@ def verdict(places: Sequence[Standing]) -> str:
     return f"{lead}; {than}deviations over {counts} seeds, {one.deviation:.1f} and {two.deviation:.1f}"
 
 
-def markdown(title: str, places: Sequence[Standing], jobs: Sequence[Job], failures: Mapping[str, str]) -> str:
+def markdown(title: str, places: Sequence[Standing], jobs: Sequence[Job], failures: Mapping[str, str], left_out: Sequence[str] = ()) -> str:
     """compare.md."""
     head, *rows = table(places)
     lines = ["| " + " | ".join(cells).replace("*", "\\*") + " |" for cells in (head, ["---", *["---:"] * (len(head) - 1)], *rows)]
-    notes = [f"**{verdict(places)}**", f"({legend(places)})", told(jobs), *(f"\\* {name} failed: {why}" for name, why in failures.items())]
+    failed = [f"\\* {name} failed: {why}" for name, why in failures.items()]
+    notes = [f"**{verdict(places)}**", f"({legend(places)})", told(jobs), without(left_out), *failed]
     parts = [f"# {title}", "\n".join(lines), *filter(None, notes), "![test accuracy by epoch](compare.png)"]
     return "\n\n".join(parts) + "\n"
 
 
-def contents(places: Sequence[Standing], jobs: Sequence[Job], failures: Mapping[str, str], example: Run) -> dict[str, Any]:
+def contents(
+    places: Sequence[Standing], jobs: Sequence[Job], failures: Mapping[str, str], example: Run, left_out: Sequence[str] = ()
+) -> dict[str, Any]:
     """compare.json: the table in full precision, and the keys of the records that it was made of."""
     scores = ("last10", "best", "precision", "recall", "seconds")
 
@@ -262,6 +297,7 @@ def contents(places: Sequence[Standing], jobs: Sequence[Job], failures: Mapping[
             }
             for place in places
         ],
+        "left_out": list(left_out),
         "failures": dict(failures),
         "seeds": list(dict.fromkeys(job.config.seed for job in jobs)),
         "data": example.data.name,

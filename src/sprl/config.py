@@ -55,7 +55,7 @@ def make_method(
     without one, failing that, what is `known` to whoever made the labels."""
     check_rate(noise_rate or 0.0)
     if isinstance(method, type):
-        raise InputError(f"give the method as an instance: {method.__name__}()")
+        raise InputError(f"give the method as an instance: {method.__name__}(...)")
     if isinstance(method, str):
         cls = METHODS[pick("method", method, METHODS)]
         values = read_fields(cls, method, values)
@@ -67,7 +67,8 @@ def make_method(
             )
             values["noise_rate"] = noise_rate
         method = cls(**values)
-    return replace(method, noise_rate=noise_rate) if noise_rate is not None and hasattr(method, "noise_rate") else method  # type: ignore[type-var]
+    lacks = getattr(method, "noise_rate", 0.0) is None  # a field that was set is more than what was said in general
+    return replace(method, noise_rate=noise_rate) if noise_rate is not None and lacks else method  # type: ignore[type-var]
 
 
 def needs_rate(cls: type[Method]) -> bool:

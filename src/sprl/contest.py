@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +22,29 @@ from rich.text import Text
 
 from sprl import chart, crew, files, show, store
 from sprl.checkpoint import asked_interval
-from sprl.commands import one_thread_does, stopping, within_memory
-from sprl.compare import Job, Plan, Standing, assign, choose, contents, legend, markdown, plan, standings, table, told, verdict
+from sprl.commands import last_checkpoint, one_thread_does, stopping, within_memory
+from sprl.compare import (
+    Job,
+    Plan,
+    Standing,
+    assign,
+    choose,
+    contents,
+    fitting,
+    legend,
+    markdown,
+    plan,
+    standings,
+    table,
+    told,
+    verdict,
+    widths,
+    without,
+)
 from sprl.config import Config
 from sprl.crew import Event, Group
 from sprl.errors import SprlWarning, printable
+from sprl.noise import MATRIX
 from sprl.run import read, versions
 from sprl.show import console, say
 from sprl.store import Record
@@ -67,7 +86,7 @@ def hold(
         if groups:
             with stopping() as stop:
                 if size == 1:
-                    events = crew.one_by_one(groups, planned.data, folder, stop)
+                    events = crew.one_by_one(groups, planned.data, folder, stop, planned.example)
                 else:
                     events = crew.side_by_side(size, groups, folder, threads, stop)
                 with suppress(KeyboardInterrupt), closing(events):
@@ -83,7 +102,8 @@ def hold(
 def name_of(config: Config, data: str) -> str:
     """Of a folder for the results: the data, and what is wrong with its labels."""
     labels = None if config.labels is None else config.labels if config.labels.startswith("human:") else Path(config.labels).stem
-    noise = config.corrupt or labels
+    kind, _, value = (config.corrupt or "").partition(":")
+    noise = f"{kind}-{Path(value).stem}" if kind == MATRIX else config.corrupt or labels
     return data if noise is None else f"{data}-{noise.replace(':', '-')}"
 
 
@@ -122,7 +142,7 @@ def announce(planned: Plan, records: dict[str, Record], groups: Sequence[Group],
     some = f"{len(methods)} methods" if len(methods) > 1 else methods[0]
     say("Comparing", f"{some}, {which}: {amount(len(jobs))} of {example.task.epochs} epochs in batches of {example.task.batch_size}")
     if planned.left_out:
-        say("", f"left out, as nobody knows the share of wrong labels that they need (--noise-rate): {', '.join(planned.left_out)}")
+        say("", without(planned.left_out))
     if told(jobs):
         say("", told(jobs))
     if records:
@@ -130,6 +150,13 @@ def announce(planned: Plan, records: dict[str, Record], groups: Sequence[Group],
         others = [record for record in records.values() if record.versions != {name: str(v) for name, v in versions().items()}]
         if others:
             say("", f"{len(others)} of them made with other versions: {', '.join(sorted({shown(record.versions) for record in others}))}")
+        here = device_name(example.task.device)
+        elsewhere = [record.device for record in records.values() if record.device != here]
+        if elsewhere:
+            say(
+                "",
+                f"{len(elsewhere)} of them made on {', '.join(sorted(set(elsewhere)))}, this is {here}: seconds differ",
+            )
     if not groups:
         return
     device, together = example.task.device, max(map(len, groups))
@@ -144,6 +171,11 @@ def amount(runs: int) -> str:
     return f"{runs} run" if runs == 1 else f"{runs} runs"
 
 
+def device_name(device: torch.device) -> str:
+    """As in records."""
+    return str(device) if device.type == "cpu" else torch.cuda.get_device_name(device)
+
+
 def shown(found: dict[str, str]) -> str:
     return printable(f"sprl {found.get('sprl')}, torch {found.get('torch')}")[:60]
 
@@ -151,7 +183,7 @@ def shown(found: dict[str, str]) -> str:
 def follow(events: Iterator[Event], planned: Plan, records: dict[str, Record], failures: dict[str, str]) -> None:
     """Show what happens, and gather how it ends."""
     said = set[Job]()
-    with watching(len(planned.jobs), planned.example.task.epochs) as update:
+    with watching(len(planned.jobs), planned.example.task.epochs, len(records)) as update:
         for event in events:
             job = event.job
             if job is None:
@@ -170,8 +202,9 @@ def follow(events: Iterator[Event], planned: Plan, records: dict[str, Record], f
 
 
 @contextmanager
-def watching(total: int, T: int) -> Iterator[Callable[[Event, int], None]]:
-    """On a terminal a bar for the whole and one for each run under way; in a log a line for each run that ends, or a minute."""
+def watching(total: int, T: int, there: int) -> Iterator[Callable[[Event, int], None]]:
+    """On a terminal a bar for the whole and one for each run under way; in a log a line for each run that ends, or a minute.
+    `there`: runs that have their records already."""
     if not console.is_terminal:
         last = [time.monotonic()]
 
@@ -190,7 +223,7 @@ def watching(total: int, T: int) -> Iterator[Callable[[Event, int], None]]:
         return
     columns = (TextColumn("{task.description:<26}"), BarColumn(20), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
     with RichProgress(*columns, console=console, transient=True) as bar:
-        whole = bar.add_task("all", total=total * T, at="")
+        whole = bar.add_task("all", total=total * T, completed=there * T, at=f"{there} of {amount(total)}")
         bars, epochs = dict[Job, TaskID](), dict[Job, int]()
 
         def update(event: Event, done: int) -> None:
@@ -211,34 +244,42 @@ def watching(total: int, T: int) -> Iterator[Callable[[Event, int], None]]:
 
 def stopped(planned: Plan, missing: Sequence[Job], folder: Path) -> None:
     """Before its end: how far it came, and how to go on."""
-    middle = sum(
-        any((store.unfinished(folder, job.key) / name).is_file() for name in (files.CHECKPOINT, files.PREVIOUS)) for job in missing
-    )
+    middle = sum(last_checkpoint(store.unfinished(folder, job.key)) is not None for job in missing)
     kept = "1 is kept as far as it came" if middle == 1 else f"{middle} are kept as far as they came"
     say("Stopped", f"{len(planned.jobs) - len(missing)} of {amount(len(planned.jobs))} have ended, {kept}")
     say("", f"go on with: {shlex.join(['sprl', *sys.argv[1:]])}")
 
 
 def results(planned: Plan, records: dict[str, Record], failures: dict[str, str], out: Path) -> None:
-    """The table, the files, and who won."""
+    """The table, the files, and who won. Without any record there is nothing to write, and what was written before stays."""
     places = standings(planned.jobs, records)
-    width = [max(map(len, column)) for column in zip(*table(places), strict=True)]
+    if records:
+        print_table(places)
+    for name, why in failures.items():
+        say("", f"* {name} failed: {why}")
+    if records:
+        write(planned, places, failures, out)
+        say("Files", f"{out}/ compare.png, compare.md, compare.json")
+    say("Result", verdict(places))
+
+
+def print_table(places: Sequence[Standing]) -> None:
+    """And what its columns mean. A log has as much room as it takes."""
+    rows = fitting(table(places), console.width) if console.is_terminal else table(places)
+    width = widths(rows)
     console.print()
-    for number, cells in enumerate(table(places)):
+    for number, cells in enumerate(rows):
         padded = [
             cell.ljust(wide) if column == 0 else cell.rjust(wide) for column, (cell, wide) in enumerate(zip(cells, width, strict=True))
         ]
         console.print(Text("  ".join(padded), style="dim" if number == 0 else "bold" if number == 1 else ""), soft_wrap=True)
     console.print()
-    say("", legend(places))
-    for name, why in failures.items():
-        say("", f"* {name} failed: {why}")
-    write(planned, places, failures, out)
-    say("Files", f"{out}/ compare.png, compare.md, compare.json")
-    say("Result", verdict(places))
+    for line in textwrap.wrap(legend(places), max(console.width - 10, 30)):
+        say("", line)
 
 
 def write(planned: Plan, places: Sequence[Standing], failures: dict[str, str], out: Path) -> None:
+    """Of places with a record at least."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -247,10 +288,10 @@ def write(planned: Plan, places: Sequence[Standing], failures: dict[str, str], o
     noise = config.corrupt or ("labels as they are" if config.labels is None else f"labels from {config.labels}")
     title = printable(f"{data.name}, {noise}")
     curves = {place.method: np.array([record.accuracy for record in place.records]) for place in places if place.records}
-    seeds = max((len(values) for values in curves.values()), default=0)
-    if curves:
-        with files.aside(out / "compare.png", shared=True) as part:
-            chart.draw(curves, f"{title} ({'one seed' if seeds == 1 else f'mean and deviation of {seeds} seeds'})", part)
+    seeds = max(len(values) for values in curves.values())
+    with files.aside(out / "compare.png", shared=True) as part:
+        chart.draw(curves, f"{title} ({'one seed' if seeds == 1 else f'mean and deviation of {seeds} seeds'})", part)
     with files.aside(out / "compare.md", shared=True) as part:
-        part.write_text(markdown(title, places, planned.jobs, failures))
-    files.write_json(out / "compare.json", contents(places, planned.jobs, failures, planned.example), shared=True)
+        part.write_text(markdown(title, places, planned.jobs, failures, planned.left_out))
+    found = contents(places, planned.jobs, failures, planned.example, planned.left_out)
+    files.write_json(out / "compare.json", found, shared=True)

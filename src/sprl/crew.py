@@ -21,7 +21,7 @@ import torch
 
 from sprl import files, store
 from sprl.checkpoint import Keeper, load
-from sprl.commands import on_device, within_memory
+from sprl.commands import SIGNALS, within_memory
 from sprl.compare import Job
 from sprl.data import Data
 from sprl.errors import InputError, SprlWarning
@@ -30,7 +30,6 @@ from sprl.search import search_of
 from sprl.together import RunError, together
 
 AGAIN = 0.5  # seconds until a run that another process has is looked at again
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 Group = list[Job]  # runs that take turns in one process
 
 
@@ -42,8 +41,9 @@ class Event(NamedTuple):
     told: Any = None
 
 
-def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool]) -> Iterator[Event]:
-    """Train one run, or several taking turns, from where they were left to their records in the store `folder`."""
+def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool], beside: Run | None = None) -> Iterator[Event]:
+    """Train one run, or several taking turns, from where they were left to their records in the store `folder`. They share the rows that
+    the run `beside` them holds on the device."""
     if torch.cuda.is_initialized():
         gc.collect()  # what the runs before held there goes now, not when Python gets round to it
     with ExitStack() as locks:
@@ -53,10 +53,9 @@ def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool]) ->
                 record = claimed(job, folder, locks)
                 if record is None:
                     with within_memory(job.config.batch_size):
-                        run = begun(job, data, folder)
-                        data = on_device(data, run)
+                        run = beside = begun(job, data, folder, beside)
                         if over(run):  # killed between its last epoch and its record
-                            record = kept(run, folder, len(group))
+                            record = kept(job, run, folder, len(group))
                 if record is None:
                     keepers[job] = Keeper(store.unfinished(folder, job.key), run, stop)
                     yield Event("begun", job, run.state.t)
@@ -73,8 +72,8 @@ def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool]) ->
                 return
             except RunError as error:  # the others go on from where they stand
                 failed = {job: error.error for job, keeper in keepers.items() if keeper.run is error.run}
-            except InputError as error:
-                failed = dict.fromkeys(keepers, error)
+            except InputError as error:  # what has ended has all that its record takes
+                failed = dict.fromkeys([job for job, keeper in keepers.items() if not over(keeper.run)] or keepers, error)
             for job, why in failed.items():
                 if why.__cause__ is None:  # it would fail again; one that lacked room or memory can be gone on with
                     shutil.rmtree(keepers[job].folder, ignore_errors=True)
@@ -101,75 +100,93 @@ def claimed(job: Job, folder: Path, locks: ExitStack) -> store.Record | None:
     return record
 
 
-def begun(job: Job, data: Data, folder: Path) -> Run:
+def begun(job: Job, data: Data, folder: Path, beside: Run | None) -> Run:
     """The run, prepared, and brought to its last checkpoint where there is one to go on from."""
     path = store.unfinished(folder, job.key)
-    run = prepare(job.config, data)
-    if store.key_of(run.config.to_json(), run.fingerprint) != job.key:
-        raise InputError(f"{run.data.name} is not what it was when this comparison began: start it again")
+    run = prepare(job.config, data, beside=beside)
+    if store.key_of(run.config.to_json(), run.fingerprint, store.content_of(job.config.weights)) != job.key:
+        what = run.data.name if job.weights is None else f"{run.data.name} or {job.config.weights}"
+        raise InputError(f"{what} is not what it was when this comparison began: start it again")
     try:
         load(path, run)
     except InputError as error:
         warnings.warn(f"{job.name} begins anew: {error}", SprlWarning, stacklevel=2)
-        run = prepare(job.config, data)
+        run = prepare(job.config, data, beside=beside)
     files.write_config(path, run)
     return run
 
 
 def over(run: Run) -> bool:
     """A search, too, may come to the last epoch."""
-    return run.state.t == run.task.epochs and search_of(run.state.method, run.task.epochs) is None
+    T = run.task.epochs
+    return run.state.t == len(run.rows) == T and search_of(run.state.method, T) is None
 
 
-def kept(run: Run, folder: Path, count: int) -> store.Record:
+def kept(job: Job, run: Run, folder: Path, count: int) -> store.Record:
     """The run as a record of the store, in place of its folder."""
-    record = store.record_of(run, count)
+    record = store.record_of(run, count, job.weights)
     store.write(folder, record)
     shutil.rmtree(store.unfinished(folder, record.key), ignore_errors=True)
     return record
 
 
 def fitted(keepers: dict[Job, Keeper], folder: Path, count: int) -> Iterator[Event]:
-    """Train and keep until all have ended, and so left `keepers`, or are to stop."""
-    job_of = {id(keeper.run): job for job, keeper in keepers.items()}
-    runs = [keeper.run for keeper in keepers.values()]
-    rows: Iterator[tuple[Run, Row | None]]
-    rows = together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0].train(next(iter(keepers.values())).pause))
-    for run, row in rows:
-        job = job_of[id(run)]
+    """Train and keep until all have ended or are to stop. Those that have leave `keepers`.
+
+    Their records are made last: the time that this takes is not that of the others. Until then a checkpoint holds all of them.
+    """
+    left = {id(keeper.run): job for job, keeper in keepers.items() if not over(keeper.run)}
+    for run, row in turns([keepers[job] for job in left.values()]):
+        job = left[id(run)]
         try:
             stopped = keepers[job].keep(row)
-            record = kept(run, folder, count) if over(run) else None
         except InputError as error:
             raise RunError(run, error) from error
         if row is not None:
             yield Event("row", job, row)
-        if record is not None:
-            del keepers[job]
-            yield Event("ended", job, record)
         if stopped:
-            for other, keeper in keepers.items():
+            for other in [other for other in left.values() if not over(keepers[other].run)]:
+                keeper = keepers.pop(other)
                 try:
                     if other is not job:
                         keeper.save()
                     yield Event("stopped", other)
                 except InputError as error:
                     yield Event("failed", other, str(error))
-            return
+            break
+    for job, keeper in list(keepers.items()):
+        try:
+            record = kept(job, keeper.run, folder, count)
+        except InputError as error:
+            raise RunError(keeper.run, error) from error
+        del keepers[job]
+        yield Event("ended", job, record)
 
 
-def one_by_one(groups: Sequence[Group], data: Data, folder: Path, stop: Callable[[], bool]) -> Generator[Event, None, None]:
+def turns(keepers: Sequence[Keeper]) -> Iterator[tuple[Run, Row | None]]:
+    """The rows of all runs; of a single one a None only where it has to be kept."""
+    if len(keepers) == 1:
+        return ((keepers[0].run, row) for row in keepers[0].run.train(keepers[0].pause))
+    return together([keeper.run for keeper in keepers]) if keepers else iter(())
+
+
+def one_by_one(
+    groups: Sequence[Group], data: Data, folder: Path, stop: Callable[[], bool], beside: Run | None = None
+) -> Generator[Event, None, None]:
     """All groups in this process."""
-    waiting = deque(groups)
+    waiting, in_vain = deque(groups), 0  # groups one after the other all of whose runs others have
     while waiting and not stop():
-        busy = Group()
-        for event in trained(waiting.popleft(), data, folder, stop):
+        group, busy = waiting.popleft(), Group()
+        for event in trained(group, data, folder, stop, beside):
             if event.kind == "busy" and event.job is not None:
                 busy.append(event.job)
             yield event
+        in_vain = in_vain + 1 if len(busy) == len(group) else 0
         if busy:
             waiting.append(busy)
-            time.sleep(AGAIN if len(waiting) == 1 else 0)
+        if waiting and in_vain >= len(waiting):
+            time.sleep(AGAIN)
+            in_vain = 0
 
 
 @dataclass
@@ -304,7 +321,12 @@ def work(connection: Connection, folder: Path, threads: int | None) -> None:
     stop, data = Told(connection), None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while (group := connection.recv()) is not None:
-            data = read(group[0].config) if data is None else data
-            for event in trained(group, data, folder, stop):
+            try:
+                with within_memory(group[0].config.batch_size):
+                    data = read(group[0].config) if data is None else data
+                events = trained(group, data, folder, stop)
+            except InputError as error:  # e.g. a file that is no longer there
+                events = iter([Event("failed", job, str(error)) for job in group])
+            for event in events:
                 connection.send(event)
             connection.send(Event("free", None))

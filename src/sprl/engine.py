@@ -145,11 +145,9 @@ def check_losses(task: Task, state: State) -> None:
     if len(wrong):
         batch = int(wrong[0])
         count = len(batch_sizes(len(task.y) if progress.rows is None else len(progress.rows), task.batch_size))
-        causes = [f"a learning rate of {task.lr:g} is too high"]
-        if float(state.memory.get("gamma", torch.zeros(()))) > 0:
-            causes.append("the resistance (gamma_d) too strong")
         raise InputError(
-            f"the loss of epoch {state.t + 1}, batch {batch + 1} of {count}, is {losses[batch].item()}: most likely {' or '.join(causes)}"
+            f"the loss of epoch {state.t + 1}, batch {batch + 1} of {count}, is {losses[batch].item()}: most likely a learning rate of "
+            f"{task.lr:g} is too high, or a weight among the method's settings"
         )
 
 

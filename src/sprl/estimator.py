@@ -44,7 +44,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     Parameters
     ----------
-    method : "sprl", "standard", or a method such as SPRL(gamma_d=50)
+    method : a name of METHODS ("sprl", "standard", "co-teaching", ...), or a method such as SPRL(gamma_d=50)
     network : "auto", a name ("resnet18", "convnet", "cnn", "mlp", "timm:NAME"), an nn.Module (copied) or a factory
         (shape, num_classes) -> Module
     epochs, batch_size, lr : None for what suits the data

@@ -1,15 +1,28 @@
-"""Label noise for experiments: transition matrices Q[i, j] = Pr(given = j | true = i) and labels drawn from them."""
+"""Label noise for experiments: transition matrices Q[i, j] = Pr(given = j | true = i) and labels drawn from them.
 
+What `--corrupt KIND:VALUE` means is said here; labels of the kind `generated` need more than the true ones, and are made in generated.py.
+"""
+
+import csv
+import json
+import warnings
 from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, SprlWarning, ensure, pick, printable
 from sprl.seeds import stream_seed
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
+
+MATRIX, GENERATED = "matrix", "generated"  # the kinds that are not asked for by a rate
+LARGEST = 2**26  # bytes of a matrix in a file
+CLOSE = 1e-6  # how far from 1 a row may sum
 
 
 def symmetric(rate: float, num_classes: int) -> Matrix:
@@ -24,6 +37,17 @@ def symmetric(rate: float, num_classes: int) -> Matrix:
     return Q
 
 
+def symmetric_all(rate: float, num_classes: int) -> Matrix:
+    """The other convention (DivideMix and its followers): a share `rate` of labels is drawn anew from all classes, the true one among
+    them. So only rate (c - 1)/c of them are wrong. rate < 1."""
+    if not 0 <= rate < 1:
+        raise InputError(
+            f"symmetric-all noise of {rate:g} is out of bounds: the share of labels that are drawn anew must be at least 0 and below 1; "
+            f"with {num_classes} classes {(num_classes - 1) / num_classes:.3g} of these become wrong"
+        )
+    return (1 - rate) * np.eye(num_classes) + rate / num_classes
+
+
 def pair(rate: float, num_classes: int) -> Matrix:
     """Eq. 14b: a wrong label is always the next class, the last one's the first. rate < 0.5."""
     if not 0 <= rate < 0.5:
@@ -31,33 +55,106 @@ def pair(rate: float, num_classes: int) -> Matrix:
     return (1 - rate) * np.eye(num_classes) + rate * np.roll(np.eye(num_classes), 1, axis=1)
 
 
-# To add a kind of noise: a function (rate, num_classes) -> Q, and a line here.
-NOISES: dict[str, Callable[[float, int], Matrix]] = {"symmetric": symmetric, "pair": pair}
+# To add a kind of noise: a function (rate, num_classes) -> Q, and a line here; or, from another package, an entry point of `sprl.noises`.
+NOISES: dict[str, Callable[[float, int], Matrix]] = {"symmetric": symmetric, "symmetric-all": symmetric_all, "pair": pair}
 
-
-def parse(spec: str) -> tuple[str, float]:
-    """ "symmetric:0.5" -> ("symmetric", 0.5)."""
-    kind, colon, rate = spec.partition(":")
+for point in entry_points(group="sprl.noises"):
     try:
-        number = float(rate if colon else kind)
-    except ValueError:
-        pick("kind of noise", kind, NOISES)
-        raise InputError(f"noise {spec!r} lacks a rate: write {kind}:0.2") from None
-    if not colon:
+        NOISES.setdefault(point.name, point.load())
+    except Exception as error:  # of other people's packages: ours works without
+        warnings.warn(f"the noise {point.name} of {point.value} cannot be loaded: {error}", SprlWarning, stacklevel=1)
+
+
+def parse(spec: str) -> tuple[str, float | str]:
+    """The kind, and its value: a rate, a file, or the number of right labels a class. "symmetric:0.5" -> ("symmetric", 0.5)."""
+    kind, colon, value = spec.partition(":")
+    if not colon and is_number(kind):
         raise InputError(
             f"{spec!r} does not say which noise: --corrupt symmetric:{spec} damages labels for an experiment, "
             f"--noise-rate {spec} tells what is known about labels as they are"
         )
-    return pick("kind of noise", kind, NOISES), number
+    pick("kind of noise", kind, (*NOISES, MATRIX, GENERATED))
+    if kind == MATRIX:
+        ensure(value != "", f"noise {spec!r} lacks a file: write {kind}:Q.csv")
+        return kind, value
+    if kind == GENERATED:
+        right = is_number(value) and float(value) >= 1 and float(value).is_integer()
+        ensure(right, f"noise {spec!r} lacks the number of right labels a class, 1 or more: write {kind}:400")
+        return kind, float(value)
+    ensure(is_number(value), f"noise {spec!r} lacks a rate: write {kind}:0.2")
+    return kind, float(value)
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def requested(spec: str) -> float | None:
+    """The rate that was asked for, in the convention of its kind; None of a kind that has none."""
+    kind, value = parse(spec)
+    return float(value) if kind in NOISES else None
+
+
+def expected(spec: str, clean: Labels, num_classes: int) -> float | None:
+    """The share of labels that are wrong on average where a rate was asked for: of symmetric-all:0.5 on ten classes 0.45."""
+    if requested(spec) is None:
+        return None
+    wrong = 1 - transition(spec, num_classes).diagonal()
+    return round(float(wrong[clean].mean()), 12)  # 1 - (1 - 0.2) is not quite 0.2
+
+
+def transition(spec: str, num_classes: int) -> Matrix:
+    """Q of whatever has one."""
+    kind, value = parse(spec)
+    if kind == GENERATED:
+        raise InputError(f"{spec} needs data to train a network on, and has no matrix: sprl train DATA --corrupt {spec}")
+    if kind == MATRIX:
+        return checked(read_matrix(Path(str(value))), num_classes, str(value))
+    return checked(NOISES[kind](float(value), num_classes), num_classes, f"{kind} noise")
 
 
 def corrupt(clean: Labels, spec: str, num_classes: int, seed: int) -> Labels:
     """Labels drawn from the rows of Q, one draw a sample. They depend on the labels, the noise and the seed alone, never on the method."""
     if len(clean) and not 0 <= np.min(clean) <= np.max(clean) < num_classes:
         raise InputError(f"labels must lie in 0..{num_classes - 1}, got {np.min(clean)}..{np.max(clean)}")
-    kind, rate = parse(spec)
-    Q = NOISES[kind](rate, num_classes)
+    cumulative = transition(spec, num_classes).cumsum(1)
+    cumulative /= cumulative[:, -1:]  # to exactly 1, which no u reaches: rounding cannot name a class that Q excludes
     u = np.random.default_rng(stream_seed(seed, "noise")).random(len(clean))
-    cumulative = Q.cumsum(1)
-    cumulative[:, -1] = 1.0  # u < 1, so that rounding cannot name a class beyond the last
     return (u[:, None] >= cumulative[clean]).sum(1)
+
+
+def checked(Q: Any, num_classes: int, source: str) -> Matrix:
+    """Q, each of whose rows must be a distribution over the classes."""
+    source, Q = printable(source), np.asarray(Q)
+    ensure(Q.dtype.kind in "iuf", f"{source} must be numbers, not {Q.dtype}")
+    shape = (num_classes, num_classes)
+    ensure(Q.shape == shape, f"{source} has the shape {Q.shape}, but must have {shape}: a row a true class, a column a given one")
+    Q = Q.astype(np.float64)
+    for row, column in np.argwhere(~((Q >= 0) & (Q <= 1))):
+        raise InputError(f"{source} has {Q[row, column]:g} in row {row}, column {column} (from 0), which is no probability")
+    for row in np.flatnonzero(abs(Q.sum(1) - 1) > CLOSE):
+        raise InputError(f"row {row} (from 0) of {source} sums to {Q[row].sum():.6g}, not to 1")
+    return Q
+
+
+def read_matrix(path: Path) -> Any:
+    """What the file holds: .npy, without pickles; .csv, a line a row; or .json, a list of rows."""
+    from sprl.data.arrays import read_npy
+
+    kind = path.suffix.lower()
+    ensure(kind in (".csv", ".npy", ".json"), f"a matrix of noise comes in a .csv, .npy or .json file, not in {path}")
+    ensure(path.is_file(), f"no such file: {path}, which is to hold a matrix of noise")
+    ensure(path.stat().st_size <= LARGEST, f"{path} is too large for a matrix of noise")
+    if kind == ".npy":
+        return read_npy(path)
+    try:
+        text = path.read_text("utf-8-sig")
+        found = json.loads(text) if kind == ".json" else [row for row in csv.reader(text.splitlines()) if row]
+        return np.array(found, np.float64)
+    except (OSError, ValueError, TypeError, RecursionError, OverflowError, csv.Error) as error:
+        shape = "a list of rows, [[0.9, 0.1], [0.2, 0.8]]" if kind == ".json" else "a line a row, numbers with commas between them"
+        raise InputError(f"{path} does not hold a matrix, {shape}: {printable(str(error))[:120]}") from error

@@ -19,7 +19,7 @@ Labels = Annotated[
     typer.Option(
         metavar="FILE",
         help="Other labels for the same rows: a CSV with id,label; an .npy in the rows' order; or, for cifar10, human:worse, human:aggre, "
-        "human:random1 (2, 3).",
+        "human:random1 (2, 3), for cifar100 human:noisy.",
     ),
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on without the pictures that cannot be read.")]
@@ -28,7 +28,7 @@ Size = Annotated[
     typer.Option(
         metavar="PIXELS",
         help="Side of the square that picture files become: the shorter side is scaled, the centre cut out. Default: their own size up to "
-        "64 x 64, else the median short side, at most 64; a timm model's own.",
+        "64 x 64, else the median short side, at most 64; a timm model's own; 32 x 32 for mini-imagenet, food101 and clothing1m.",
     ),
 ]
 Weights = Annotated[
@@ -49,7 +49,14 @@ BatchSize = Annotated[int | None, typer.Option(metavar="B", help="Rows a step. D
 Rate = Annotated[float | None, typer.Option("--lr", metavar="LR", help="Learning rate of Adam. Default: 0.001, from given weights 0.0001.")]
 Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seeds label noise, first weights and batches, each on its own.")]
 NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the share of wrong labels, if you know it.")]
-Corrupt = Annotated[str | None, typer.Option(metavar="KIND:RATE", help="Damages labels for an experiment: symmetric:0.5 or pair:0.4.")]
+Corrupt = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND:VALUE",
+        help="Damages labels for an experiment: symmetric:0.5, wrong ones drawn from the other classes; symmetric-all:0.5, drawn from all; "
+        "pair:0.4; matrix:Q.csv, of transitions; generated:400, by the network itself, trained on 400 right labels a class.",
+    ),
+]
 DataDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where DATA is looked for. Default: $SPRL_DATA, else ./data.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, or auto: the GPU where there is one.")]
 Precision = Annotated[

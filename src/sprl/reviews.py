@@ -20,7 +20,7 @@ from rich.text import Text
 from sprl import cells, corrections, files
 from sprl.audit import Z90, Array, Selection, Verdict, recalibrate
 from sprl.commands import started_in
-from sprl.config import Config
+from sprl.config import Config, needs_rate
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
 from sprl.errors import InputError, printable
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
@@ -333,8 +333,8 @@ ASKED = (
 
 
 def train_again(config: Config, started: Path, labels: Path) -> str:
-    """The command that trains on other labels as the run was trained, but for a noise rate, which is another now. Paths are found from
-    here."""
+    """The command that trains on other labels as the run was trained, but for a noise rate that it can do without, for it is another
+    now. Paths are found from here."""
     moved = not os.path.samefile(started, os.curdir)
     words = ["sprl", "train"]
     for option in ("data", *ASKED):
@@ -347,6 +347,8 @@ def train_again(config: Config, started: Path, labels: Path) -> str:
         words += [] if value is True else [str(value)]
     usual = {f.name: f.default for f in dataclasses.fields(METHODS[config.method])}  # type: ignore[arg-type]
     for name, value in config.fields.items():
-        if name != "noise_rate" and value != usual.get(name, value):
+        if name == "noise_rate":
+            words += ["--noise-rate", f"{value:.3g}"] if needs_rate(METHODS[config.method]) else []
+        elif value != usual.get(name, value):
             words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--labels", str(labels)])

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sprl import photos
+from sprl import generated, photos
 from sprl.audit import judge
 from sprl.config import Config, find_device, find_precision, make_method, settle
 from sprl.data import Data, How, Progress, check_learnable, quiet
@@ -26,8 +26,9 @@ from sprl.data.rows import FileRows, Rows, Streamed, place
 from sprl.engine import batch_sizes, batches_left, never, predict, predict_logits, start, visit_unseen
 from sprl.errors import InputError, pick
 from sprl.functional import masked_mean
+from sprl.generated import Labeller
 from sprl.labels import label_issues
-from sprl.noise import corrupt, parse
+from sprl.noise import GENERATED, corrupt, expected, parse, requested
 from sprl.state import State, Task, restore, snapshot
 from sprl.stepping import WARM, find_stepper, tuned
 from sprl.training import train_pausing
@@ -50,6 +51,7 @@ class Run:
     x_test: Rows | None = None
     backbone: nn.Module | None = None  # what made the rows of pictures, where only a head is trained
     pictures: Data | None = None  # and the pictures it made them of
+    labeller: Labeller | None = None  # what gave the labels, where a network did
     rows: list[Row] = field(default_factory=list)  # of the epochs that count
     seconds: float = 0.0
 
@@ -143,11 +145,24 @@ class Run:
             table["true_label"] = np.array(self.data.classes)[self.data.clean]
         return table
 
+    def noise(self) -> Row:
+        """Of the given labels: the kind of noise and the rate that was asked for, if any; the rate as it is, if known; their hash."""
+        config, data = self.config, self.data
+        kind = None if config.labels is None else config.labels if config.labels.startswith("human:") else "file"
+        return {
+            "kind": kind if config.corrupt is None else parse(config.corrupt)[0],
+            "requested": None if config.corrupt is None else requested(config.corrupt),
+            "realised": None if data.clean is None else float((data.y != data.clean).mean()),
+            "labels_sha256": hashlib.sha256(np.ascontiguousarray(data.y, np.int64).tobytes()).hexdigest(),
+            "labeller": None if self.labeller is None else self.labeller._asdict(),
+        }
+
     def summary(self, labels: pd.DataFrame) -> Row:
         """summary.json. Accuracies in percent; `last10` is the mean over the last ten epochs, `best_oracle` needs the test labels."""
         T1 = getattr(self.state.method, "T1", None)
         verdict = judge(labels["label_quality"].to_numpy(), self.data.y)
         accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
+        noise = self.noise()
         agree = predict(self.state.networks, self.task.x, precision=self.task.precision).argmax(1) == self.task.y
         return {
             "epochs": len(self.rows),
@@ -161,7 +176,8 @@ class Run:
             "noise_rate_estimated": verdict.rate,
             "noise_rate_interval": [verdict.low, verdict.high],
             "noise_rate_clear": verdict.clear,
-            "noise_rate_realised": None if self.data.clean is None else float((self.data.y != self.data.clean).mean()),
+            "noise_rate_realised": noise["realised"],
+            "noise": noise,
             "seconds": round(self.seconds, 3),
             "device": str(self.task.device) if self.task.device.type == "cpu" else torch.cuda.get_device_name(self.task.device),
             "threads": torch.get_num_threads(),
@@ -177,11 +193,18 @@ def versions() -> dict[str, str]:
     return {"sprl": __version__, "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
-def prepare(config: Config, data: Data | None = None, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Run:
-    """Read the data, if none is given, and check everything that can be checked before training."""
+def prepare(
+    config: Config,
+    data: Data | None = None,
+    say: Callable[[str], None] = quiet,
+    progress: Progress = quiet,
+    beside: Run | None = None,
+) -> Run:
+    """Read the data, if none is given, and check everything that can be checked before training. Rows that a run `beside` this one
+    holds on the device already are shared."""
     device = find_device(config.device)
     timm_name = check_network(config)
-    data = with_labels(read(config, say, progress) if data is None else data, config)
+    data, labeller = labelled(read(config, say, progress) if data is None else data, config, say, progress)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
     method = make_method(config.method, config.fields, config.noise_rate, partial(known_rate, data, config))
@@ -202,6 +225,7 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         device=device,
         tuned=config.weights is not None and not config.frozen,
     )
+    precision = find_precision(config.precision, device)
     config = replace(
         config,
         fields=asdict(method),  # type: ignore[call-overload]
@@ -209,10 +233,11 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         epochs=epochs,
         batch_size=batch_size,
         lr=lr,
+        precision=precision,
     )
     stepper = find_stepper(device, config.graph, config.compile, ours=not timm_name or config.frozen)
     task = Task(
-        x=place(data.x, device, config.stream),
+        x=beside.task.x if beside is not None and beside.data.x is data.x else place(data.x, device, config.stream),
         y=torch.from_numpy(data.y).to(device),
         num_classes=num_classes,
         epochs=epochs,
@@ -220,20 +245,25 @@ def prepare(config: Config, data: Data | None = None, say: Callable[[str], None]
         lr=lr,
         seed=config.seed,
         augment=suited_to(data.shape),
-        precision=find_precision(config.precision, device),
+        precision=precision,
         channels_last=True,
         half_memory=pick("memory", config.memory, ("full", "half")) == "half",
     )
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
-    x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
-    return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone, pictures)
+    if beside is not None and beside.data.x_test is data.x_test:
+        x_test = beside.x_test
+    else:
+        x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
+    return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone, pictures, labeller)
 
 
 def known_rate(data: Data, config: Config) -> float | None:
-    """The share of wrong labels as whoever made them knows it: as asked for, as in the paper, else as it came out."""
-    if config.corrupt is not None:
-        return parse(config.corrupt)[1]
-    return None if data.clean is None else float((data.y != data.clean).mean())
+    """The share of wrong labels as whoever made them knows it: where a rate was asked for, what it comes to on average, as in the paper;
+    else as it came out."""
+    if data.clean is None:
+        return None
+    asked = None if config.corrupt is None else expected(config.corrupt, data.clean, len(data.classes))
+    return float((data.y != data.clean).mean()) if asked is None else asked
 
 
 def read(config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Data:
@@ -264,13 +294,15 @@ def find_resize(config: Config, timm_name: str) -> Resize | None:
     return photos.resize_of(timm_name) if timm_name else None
 
 
-def with_labels(data: Data, config: Config) -> Data:
-    """The data with the labels to train on: its own, others, or damaged ones."""
+def labelled(data: Data, config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> tuple[Data, Labeller | None]:
+    """The data with the labels to train on: its own, others, damaged ones, or those of a network, which is then told of."""
     if config.labels is not None and config.corrupt is not None:
         raise InputError("--labels gives the labels to train on, --corrupt makes others: use one of them")
     if config.labels is not None:
-        return replace(data, y=relabel(data, config.labels, config.data_dir))
-    if config.corrupt is not None:
-        clean = data.y if data.clean is None else data.clean
-        return replace(data, y=corrupt(clean, config.corrupt, len(data.classes), config.seed), clean=clean)
-    return data
+        return replace(data, y=relabel(data, config.labels, config.data_dir)), None
+    if config.corrupt is None:
+        return data, None
+    if parse(config.corrupt)[0] == GENERATED:
+        return generated.labelled(data, config, say, progress)
+    clean = data.y if data.clean is None else data.clean
+    return replace(data, y=corrupt(clean, config.corrupt, len(data.classes), config.seed), clean=clean), None

@@ -72,6 +72,10 @@ def setting(run: Run, demonstration: bool) -> None:
         wrong = 100 * float((data.y != data.clean).mean())
         reason = "made wrong for this demonstration" if demonstration else "made wrong for this experiment"
         say("Labels", f"{wrong:.1f} % {reason} ({config.corrupt}); the true ones only score the result")
+        if run.labeller is not None:
+            rows, _, accuracy = run.labeller
+            known = "" if accuracy is None else f"; it has {accuracy:.1f} % of the test rows right"
+            say("", f"given by the network itself, trained on {rows:,} right ones{known}")
     else:
         say("Labels", f"from {config.labels}" if config.labels else "as they are")
     say("Memory", whereabouts(run.task.x))
@@ -153,7 +157,8 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     if last.get("m"):
         noise = f"wrong labels spread over the classes {last['spread']:.2f} of evenly; " if "spread" in last else ""
         limited = "limited to labels that agree" if last["limited"] else "not limited"
-        say("Found", f"T1 {summary['T1']}; {noise}gamma_d {last['gamma_d']:.3g}; curriculum {limited}")
+        strength = f"gamma_d {last['gamma_d']:.3g}; " if last["gamma"] else ""
+        say("Found", f"T1 {summary['T1']}; {noise}{strength}curriculum {limited}")
     say("Labels", rate(summary))
     say("", f"{summary['label_issues']:,} of {len(run.data.y):,} are more likely wrong than right")
     lowest = labels[labels["is_label_issue"]].nsmallest(3, "label_quality")
@@ -210,7 +215,7 @@ def sets(data_dir: str | None) -> None:
     """Each set: what it is, its licence, where it is looked for, whether it is there; then the cache."""
     from sprl.data import cache
     from sprl.data.human import SOURCES
-    from sprl.data.sets import BENCHMARKS, places, status
+    from sprl.data.sets import BENCHMARKS, places, source, status
 
     say("digits", "handwritten digits: 1,347 + 450 grey pictures of 8 x 8 pixels, 10 classes; comes with scikit-learn")
     for name, which in BENCHMARKS.items():
@@ -219,32 +224,33 @@ def sets(data_dir: str | None) -> None:
         state = status(which, data_dir)
         if state.where is None:
             looked = ", ".join(map(str, places(which, data_dir)))
-            say("", f"not there, looked in {looked}; fetch with: sprl data {name} --download")
+            say("", f"not there, looked in {looked}. {source(which, data_dir)}")
         else:
             say("", f"{verdict(state)} in {state.where}")
-    for name, source in SOURCES.items():
-        kinds = " ".join(f"human:{kind}" for kind in source.labels)
+    for name, human in SOURCES.items():
+        kinds = " ".join(f"human:{kind}" for kind in human.labels)
         say(
             "",
-            f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {source.published} or {source.arrays}",
+            f"labels that people gave to {name} (CC BY-NC 4.0): --labels {kinds}; from {human.published} or {human.arrays}",
         )
     count, size = cache.used()
     say(
         "cache",
-        f"{count} entries of decoded pictures or embeddings, {volume(size)} in {cache.folder()}; clear with: sprl data --clear-cache",
+        f"{count} entries (decoded pictures, embeddings, generated labels), {volume(size)} in {cache.folder()}; "
+        "clear with: sprl data --clear-cache",
     )
 
 
 def checked(which: BenchmarkSet, data_dir: str | None) -> None:
     """The verdict on one set; InputError if it is not whole."""
-    from sprl.data.sets import check, places
+    from sprl.data.sets import check, places, source
     from sprl.errors import InputError
 
     state = check(which, data_dir)
     if not state.complete:
         where = state.where or f"any of {', '.join(map(str, places(which, data_dir)))}"
-        raise InputError(f"{which.name} is not whole in {where}: {verdict(state)}; fetch with: sprl data {which.name} --download")
-    say(which.name, f"complete in {state.where}; what the files hold is what was published")
+        raise InputError(f"{which.name} is not whole in {where}: {verdict(state)}. {source(which, data_dir)}")
+    say(which.name, f"complete in {state.where}; {which.assurance}")
 
 
 def verdict(state: Status) -> str:

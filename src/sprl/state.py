@@ -99,13 +99,14 @@ class State:
     progress: Progress
     t: int = 0  # epochs done
     warmup: dict[int, tuple[float, dict[str, Any] | None]] = field(default_factory=dict)
-    """The search for T1: each epoch's accuracy on the held-out rows and, where it may still be chosen, its snapshot."""
+    """What a method searches for (search.py), such as T1: each epoch's score on the held-out rows and, where it may still be taken, its
+    snapshot; 0: the beginning, where the run proper begins afresh."""
     host: Memory = field(default_factory=dict)
     """Tables of `memory` that are too large for the GPU, as the host sees them."""
 
 
 def contents(state: State) -> dict[str, Any]:
-    """All that changes, as it is now, but for the search for T1, which holds snapshots itself."""
+    """All that changes, as it is now, but for a search, which holds snapshots itself."""
     if state.host:
         torch.cuda.synchronize()
     return {

@@ -25,6 +25,7 @@ import numpy as np
 from sprl.checkpoint import PLACES
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import aside, cannot_write
+from sprl.photos import PRETRAINED
 from sprl.run import Run
 from sprl.schema import Unreadable, require
 
@@ -32,6 +33,7 @@ FORMAT = 1
 LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
 KEY = re.compile(r"[0-9a-f]{16}")
 MEANS = ("device", "stream", "graph", "compile")  # fields of a config that say how to compute, not what
+TOLD = ("noise_rate",)  # what a method makes of it is in its fields
 LAST = 10  # epochs whose mean is the result
 
 Curve = list[float | None]
@@ -43,6 +45,7 @@ class Record:
 
     key: str
     config: dict[str, Any]  # every default filled in
+    weights: str | None  # hash of the file that it began with, or their name
     data: str  # its name
     fingerprint: str  # of all the data
     labels: str  # hash of the given labels that it was trained on
@@ -108,19 +111,37 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def key_of(config: Mapping[str, Any], fingerprint: str) -> str:
-    """The name of a run: a hash of its config, as `run.prepare` fills it in, and of its data.
+def key_of(config: Mapping[str, Any], fingerprint: str, weights: str | None) -> str:
+    """The name of a run: a hash of its config, as `run.prepare` fills it in, of its data and of the weights that it begins with.
 
-    What the data is counts (Run.fingerprint), not where it lies; what is computed, not on which device.
+    What the data is counts (Run.fingerprint), and what the weights are (content_of), not where they lie; what is computed, not on which
+    device.
     """
-    meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS)}
-    weights = config["weights"]  # whose content is in no fingerprint
-    named = [meaning, fingerprint, None if weights is None else os.path.basename(weights)]
-    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+    meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS, *TOLD)}
+    return hashlib.sha256(json.dumps([meaning, fingerprint, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def record_of(run: Run, together: int = 1) -> Record:
-    """Of a run that has ended."""
+def content_of(weights: str | None) -> str | None:
+    """What --weights stands for: the hash of a file, else the text itself."""
+    if weights in (None, PRETRAINED) or not os.path.isfile(weights):
+        return weights
+    found = os.stat(weights)
+    try:
+        return digest(os.path.abspath(weights), found.st_mtime_ns, found.st_size)
+    except OSError as error:
+        raise InputError(f"cannot read {weights}: {error.strerror or error}") from error
+
+
+@cache
+def digest(path: str, mtime: int, size: int) -> str:
+    """Read once as long as the file stays as it is."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def record_of(run: Run, together: int = 1, weights: str | None = None) -> Record:
+    """Of a run that has ended. `weights`: their content when it began, if the file may have changed since."""
+    weights = weights or content_of(run.config.weights)
     labels = run.labels()
     summary = run.summary(labels)
     data = run.data
@@ -129,11 +150,12 @@ def record_of(run: Run, together: int = 1) -> Record:
     told["found"] = {name: value for name, value in found.items() if value != config["fields"][name]}
     told["detection"] = detection(run, labels["label_quality"].to_numpy(), labels["is_label_issue"].to_numpy())
     return Record(
-        key=key_of(config, run.fingerprint),
+        key=key_of(config, run.fingerprint, weights),
         config=config,
+        weights=weights,
         data=data.name,
         fingerprint=run.fingerprint,
-        labels=hashlib.sha256(np.ascontiguousarray(data.y, np.int64).tobytes()).hexdigest(),
+        labels=summary["noise"]["labels_sha256"],
         n=len(data.y),
         classes=len(data.classes),
         test=0 if data.x_test is None else len(data.x_test),
@@ -240,7 +262,7 @@ def each(folder: Path) -> Iterator[Record]:
 # What a record must be like.
 SUMMARY = (
     *("T1", "last10", "best_oracle", "agreement", "label_issues"),
-    *("noise_rate_estimated", "noise_rate_interval", "noise_rate_clear", "noise_rate_realised", "found", "detection"),
+    *("noise_rate_estimated", "noise_rate_interval", "noise_rate_clear", "noise_rate_realised", "noise", "found", "detection"),
 )
 KINDS: dict[str, Any] = {"str": str, "int": int, "float": (int, float), "str | None": (str, type(None))}
 
@@ -262,13 +284,17 @@ def parse(content: bytes) -> Record:
     config = record.config
     require(type(config.get("method")) is str and type(config.get("seed")) is int, "its config lacks method or seed")
     require(type(config.get("weights")) in (str, type(None)), "its config lacks weights")
-    require(record.key == key_of(config, record.fingerprint), "its key is not that of its config and data")
+    require((config["weights"] is None) == (record.weights is None), "its weights are not those of its config")
+    require(record.key == key_of(config, record.fingerprint, record.weights), "its key is not that of its config and data")
     T, epochs = config.get("epochs"), record.curves.get("epoch")
     require(type(T) is int and type(epochs) is list and len(epochs) == T and epochs == list(range(1, T + 1)), "it lacks epochs")
     for name, curve in record.curves.items():
         fits = type(curve) is list and len(curve) == T
         require(fits and not [v for v in curve if v is not None and not is_number(v)], f"its curve {printable(name)[:40]} is none")
+    require(record.test == 0 or len(record.accuracy) == T, "its test accuracies have gaps")
     require(record.summary.keys() == set(SUMMARY), "its summary has other fields")
+    noise = record.summary["noise"]
+    require(type(noise) is dict and noise.get("labels_sha256") == record.labels, "its noise is not that of its labels")
     require(not [v for v in record.versions.values() if type(v) is not str], "its versions are none")
     return record
 

@@ -44,8 +44,8 @@ def train_in_turn(task: Task, state: State, pause: Callable[[], bool]) -> Iterat
 def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = never) -> Iterator[Epoch | None]:
     """Train on nine tenths until the score on the noisy rest stops rising; settle the method's field by the first epoch that was as good.
 
-    Going on from there trains nothing twice: snapshots of the epochs that may still be chosen are kept. The held-out rows then join,
-    their predictions recorded by one pass in evaluation mode.
+    Going on from there, unless the run proper begins afresh, trains nothing twice: snapshots of the epochs that may still be chosen are
+    kept. The held-out rows then join, their predictions recorded by one pass in evaluation mode.
     """
     held = held_out(task) if search.longest > 1 else None
     if held is None:

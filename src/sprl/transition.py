@@ -40,9 +40,9 @@ def as_transition(matrix: Matrix, num_classes: int) -> Tensor:
     return (T / T.sum(1, keepdim=True)).float()
 
 
-def anchor_percentile(num_classes: int) -> float:
-    """97 where a class's share is well above what that leaves out (the reference's ten classes), else 100 (its hundred)."""
-    return 100 * (1 - OUTLIERS) if 1 / num_classes >= 2 * OUTLIERS else 100.0
+def anchor_percentile(p: Tensor) -> float:
+    """97 where every class's share of p [H, C] is well above what that leaves out (the reference's ten classes), else 100 (its hundred)."""
+    return 100 * (1 - OUTLIERS) if float(p.mean(0).min()) >= 2 * OUTLIERS else 100.0
 
 
 def estimate(p: Tensor, percentile: float) -> Tensor:

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from sprl.data import cifar, human
-from sprl.data.cifar import CIFAR10
+from sprl.data.catalogue import load, relabel
+from sprl.data.cifar import CIFAR10, CIFAR100
 from sprl.errors import InputError
 
 SMALL = replace(CIFAR10, train={"data_batch_1.bin": 20, "data_batch_2.bin": 30}, test={"test_batch.bin": 10})
@@ -48,17 +49,50 @@ def test_rows_come_in_the_order_of_the_files(tmp_path):
     assert data.classes == CIFAR10.classes
 
 
-def test_the_last_label_byte_counts(tmp_path):
-    layout = replace(SMALL, label_bytes=2, train={"train.bin": 4}, test={"test.bin": 2})
+TWO = replace(CIFAR100, train={"train.bin": 250}, test={"test.bin": 100})
+
+
+def write_two(folder: Path, layout=TWO):
+    """CIFAR-100's rows: superclass, class, picture; the class's number is every pixel's value."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, count in (layout.train | layout.test).items():
-        (tmp_path / name).write_bytes(b"".join(bytes([99, i]) + bytes([i]) * 3072 for i in range(count)))
-    data = cifar.load(tmp_path, layout)
-    assert data.y.tolist() == [0, 1, 2, 3]
-    assert data.x.flatten(1).unique(dim=1).flatten().tolist() == [0, 1, 2, 3]
+        (folder / name).write_bytes(b"".join(bytes([99, i % 100]) + bytes([i % 100]) * 3072 for i in range(count)))
+    return folder
 
 
-def test_the_files_of_the_real_set():
+def test_of_two_labels_the_finer_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "CHUNK", 70)  # rows come in several pieces, the last of them short
+    data = cifar.load(write_two(tmp_path), TWO)
+    assert data.name == "cifar100"
+    assert data.y.tolist() == data.clean.tolist() == [i % 100 for i in range(250)]
+    assert data.y_test.tolist() == list(range(100))
+    assert torch.equal(data.x, torch.from_numpy(data.y.astype(np.uint8))[:, None, None, None].expand(250, 3, 32, 32))
+    assert (len(data.classes), data.classes[0], data.classes[99]) == (100, "apple", "worm")
+    (tmp_path / "fine_label_names.txt").write_text("\n".join(f"c{i}" for i in range(100)))
+    assert cifar.load(tmp_path, TWO).classes[99] == "c99"
+
+
+def test_a_class_beyond_the_hundredth(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "CHUNK", 70)
+    path = write_two(tmp_path) / "train.bin"
+    content = bytearray(path.read_bytes())
+    content[207 * 3074 + 1] = 100
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"train.bin: row 207 has the label 100, but labels end at 99"):
+        cifar.load(tmp_path, TWO)
+
+
+def test_the_files_of_the_real_sets():
     assert CIFAR10.sizes() == {f"{name}.bin": 30_730_000 for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")}
+    assert CIFAR100.sizes() == {"train.bin": 153_700_000, "test.bin": 30_740_000}
+    assert len(set(CIFAR100.classes)) == 100
+    assert list(CIFAR100.classes) == sorted(CIFAR100.classes)
+
+
+def test_a_folder_of_these_files_is_known_by_them(tmp_path):
+    write_two(tmp_path)
+    with pytest.raises(InputError, match=r"cifar100 in .*train.bin has 768,500 bytes, not 153,700,000"):
+        load(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +139,15 @@ def test_the_pickled_version_is_told_of_and_not_read(tmp_path, place):
         cifar.load(folder)
 
 
+def test_the_pickled_version_of_cifar100(tmp_path):
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    (folder / "meta").write_bytes(pickle.dumps({}))
+    with pytest.raises(InputError, match="cifar-100-python holds the pickled version, which is not read"):
+        cifar.load(tmp_path, CIFAR100)
+    assert cifar.remark(tmp_path) == ""
+
+
 def test_the_check_sees_every_pixel_and_the_labels(tmp_path):
     pictures, _ = write(tmp_path)
     layout = replace(SMALL, sha256=hashlib.sha256(pictures[:50].tobytes()).hexdigest())
@@ -141,6 +184,23 @@ def test_labels_that_people_gave(tmp_path, below, which):
     found = human.read(tmp_path, which, CLEAN)  # of both files, the one without pickles
     assert found.tolist() == GIVEN[which][::-1].tolist()
     assert found.dtype == np.int64
+
+
+def test_labels_that_people_gave_to_cifar100(tmp_path):
+    data = cifar.load(write_two(tmp_path / "cifar-100-binary"), TWO)
+    noisy = (data.y + (np.arange(250) % 5 < 2)) % 100
+    torch.save({"clean_label": data.y, "noisy_label": noisy, "noisy_coarse_label": noisy // 5}, tmp_path / "CIFAR-100_human.pt")
+    assert relabel(data, "human:noisy", str(tmp_path)).tolist() == noisy.tolist()
+    (tmp_path / "CIFAR-100_human.pt").unlink()
+    np.savez(tmp_path / "cifar100n.npz", clean=data.y.astype(np.uint8), noisy=noisy.astype(np.uint8))
+    found = relabel(data, "human:noisy", str(tmp_path))
+    assert found.tolist() == noisy.tolist()
+    assert (found != data.clean).mean() == 0.4
+    with pytest.raises(InputError, match="unknown kind of labels that people gave to cifar100 'worse'; choose from: noisy"):
+        relabel(data, "human:worse", str(tmp_path))
+    (tmp_path / "cifar100n.npz").unlink()
+    with pytest.raises(InputError, match=r"get CIFAR-100_human.pt from http://noisylabels.com"):
+        relabel(data, "human:noisy", str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", [">i2", "<i4", "u1", "<i8"])

@@ -98,7 +98,7 @@ def one_file(server: Server, content: bytes = CONTENT) -> BenchmarkSet:
         folders=("toy",),
         files=(File("rows.bin", len(content), md5(content), (File("rows.txt", 4, md5(b"rows")),)),),
         downloads=(Download(f"{server.url}/rows.bin", len(content), md5(content)),),
-        load=lambda folder: pytest.fail("not to be loaded"),
+        load=lambda folder, how: pytest.fail("not to be loaded"),
     )
 
 
@@ -271,8 +271,8 @@ def test_no_redirection_leaves_the_web(tmp_path, server, place):
 
 
 def test_a_set_that_nobody_serves_and_a_folder_that_cannot_be_made(tmp_path, server):
-    with refused(tmp_path, "toy cannot be downloaded: put rows.bin in"):
-        download(replace(one_file(server), downloads=()), tmp_path)
+    with refused(tmp_path, "toy cannot be downloaded: put rows.bin in .*/toy. Ask its authors$"):
+        download(replace(one_file(server), downloads=(), origin="Ask its authors"), tmp_path)
     (tmp_path / "taken").write_bytes(b"")
     with refused(tmp_path, "cannot store toy in .*taken", left=["taken"]):
         download(one_file(server), tmp_path / "taken")
@@ -323,6 +323,34 @@ def test_an_archive_mends_a_folder_and_keeps_what_else_is_in_it(tmp_path, server
     (tmp_path / "batches" / "mine.txt").write_bytes(b"notes")
     download(archive(server, GOOD), tmp_path)
     assert tree(tmp_path) == {f"batches/{name}": content for name, content in (FILES | {"mine.txt": b"notes"}).items()}
+
+
+def pictures(server: Server, unpacked: int) -> BenchmarkSet:
+    """A list, and a folder of pictures below folders, whose sizes nobody tells."""
+    content = {"meta/train.txt": b"a/1\na/2\n", "images/a/1.jpg": b"one", "images/a/2.jpg": b"two" * 500_000}
+    which = archive(server, [member(f"batches/{name}", data) for name, data in content.items()])
+    files = (File("meta/train.txt"), File("images/"))
+    return replace(which, files=files, downloads=(replace(which.downloads[0], unpacked=unpacked),), told_by_folder=True)
+
+
+def test_an_archive_of_pictures(tmp_path, server):
+    which = pictures(server, unpacked=2_000_000)
+    assert download(which, tmp_path) == tmp_path / "batches"
+    whole = tree(tmp_path)
+    assert sorted(whole) == ["batches/images/a/1.jpg", "batches/images/a/2.jpg", "batches/meta/train.txt"]
+    (tmp_path / "batches/images/a/1.jpg").unlink()
+    (tmp_path / "batches/images/a/mine.jpg").write_bytes(b"mine")
+    there = tmp_path / "batches" / "images" / "a" / "1.jpg"
+    download(replace(which, check=lambda folder: {} if there.exists() else {"pictures": "missing"}), tmp_path)
+    assert tree(tmp_path) == whole | {"batches/images/a/mine.jpg": b"mine"}
+
+
+def test_an_archive_that_unpacks_to_too_much_or_lacks_a_folder(tmp_path, server):
+    with refused(tmp_path, "it unpacks to more than 1,000,000 bytes; nothing was kept"):
+        download(pictures(server, unpacked=1_000_000), tmp_path)
+    which = pictures(server, unpacked=2_000_000)
+    with refused(tmp_path, "it holds no batches/pictures/; nothing was kept"):
+        download(replace(which, files=(File("pictures/"),)), tmp_path)
 
 
 def test_a_check_that_fails_fetches_the_archive_again(tmp_path, server):

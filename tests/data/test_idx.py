@@ -118,6 +118,12 @@ def test_pictures_and_labels_become_data(folder):
     assert data.clean is None  # nobody vouches for the labels of a folder
 
 
+def test_names_of_the_classes(folder):
+    assert load(folder, "a", ("cat", "dog", "eel", "fox")).classes == ("cat", "dog", "eel", "fox")
+    with pytest.raises(InputError, match="the training labels go up to 2, but a has 2 classes"):
+        load(folder, "a", ("cat", "dog"))
+
+
 @pytest.mark.parametrize("spelling", ["{}", "{}.gz", "dotted", "dotted.gz"])
 def test_the_names_of_other_copies(tmp_path, spelling):
     for name, array in FILES.items():

@@ -26,7 +26,7 @@ TOY = BenchmarkSet(
     folders=("toy/raw", "other"),
     files=(File("one", len(ONE), digest(ONE)), File("two.gz", len(TWO), digest(TWO), (File("two", 11, digest(b"second file")),))),
     downloads=(),
-    load=lambda folder: pytest.fail("not to be loaded"),
+    load=lambda folder, how: pytest.fail("not to be loaded"),
 )
 
 
@@ -50,6 +50,30 @@ def test_the_first_folder_with_any_of_the_files(tmp_path):
     for folder in (tmp_path, tmp_path / "other", tmp_path / "toy" / "raw"):
         put(folder, two=b"")
         assert find(TOY, str(tmp_path)) == folder
+
+
+def test_a_set_whose_files_have_common_names_is_told_by_its_folder(tmp_path):
+    common = replace(TOY, told_by_folder=True, files=(File("lists/one.txt"), File("images/")))
+    put(tmp_path / "lists", one_txt=b"")
+    (tmp_path / "images").mkdir()
+    assert find(common, str(tmp_path)) is None
+    assert sets.places(common, str(tmp_path)) == [tmp_path / "toy/raw", tmp_path / "other"]
+    (tmp_path / "other" / "images").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "other"):  # above it, or itself
+        assert status(common, str(folder)) == sets.Status(tmp_path / "other", ("lists/one.txt",))
+    put(tmp_path / "other" / "lists", one_txt=b"whatever its size")
+    assert check(common, str(tmp_path)).complete
+
+
+def test_a_file_is_no_folder_and_a_folder_no_file(tmp_path):
+    put(tmp_path, images=b"")
+    (tmp_path / "list").mkdir()
+    assert not File("images/").is_in(tmp_path)
+    assert not File("list").is_in(tmp_path)
+    assert File("list/").is_in(tmp_path)
+    assert File("*/").is_in(tmp_path)
+    assert not File("*/").is_in(tmp_path / "list")
+    assert not File("*/").is_in(tmp_path / "nowhere")
 
 
 def test_status_counts_bytes_and_check_compares_them(tmp_path):
@@ -100,6 +124,7 @@ def test_the_entries_are_whole(name):
     assert which.folders
     assert which.description
     assert which.licence
+    assert which.downloads or which.origin
     for source in which.downloads:
         assert source.url.startswith("https://")
         assert re.fullmatch("[0-9a-f]{32}", source.md5)
@@ -117,6 +142,9 @@ def test_data_that_is_not_there(tmp_path, monkeypatch, name):
         sets.load(name)
     for words in (*(file.name for file in BENCHMARKS[name].files), *(f"data/{folder}" for folder in BENCHMARKS[name].folders)):
         assert words in str(caught.value)
+    if not BENCHMARKS[name].downloads:
+        assert str(caught.value).endswith(BENCHMARKS[name].origin)
+        return
     assert str(caught.value).endswith(f"Fetch with: sprl data {name} --download")
     with pytest.raises(InputError, match=f"Fetch with: sprl data {name} --download --data-dir 'my data'$"):
         sets.load(name, "my data")
@@ -151,6 +179,46 @@ def test_damaged_data_is_to_be_fetched_again(tmp_path):
     (tmp_path / "mnist" / f"{idx.TEST[0]}.gz").unlink()
     with pytest.raises(InputError, match=r"mnist needs t10k-images-idx3-ubyte.gz, not found in .*mnist. Fetch with"):
         sets.load("mnist", str(tmp_path))
+
+
+def test_the_files_that_a_picture_set_lacks(tmp_path):
+    put(tmp_path / "clothing1M", noisy_label_kv_txt=b"")
+    (tmp_path / "clothing1M" / "noisy.label.kv.txt").rename(tmp_path / "clothing1M" / "noisy_label_kv.txt")
+    with pytest.raises(InputError) as caught:
+        sets.load("clothing1m", str(tmp_path))
+    needed = "noisy_train_key_list.txt, clean_test_key_list.txt, clean_label_kv.txt, images/"
+    assert f"clothing1m needs {needed}, not found in {tmp_path / 'clothing1M'}. Its authors send" in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["packed", "plain"])
+def test_mnist_is_not_taken_for_fashion_mnist(tmp_path, monkeypatch, how):
+    def fashion(content: bytes) -> tuple[File, ...]:
+        name = "train-labels-idx1-ubyte"
+        return (File(f"{name}.gz", len(content), digest(content), (File(name, len(content), digest(content)),)),)
+
+    digits, clothes = b"labels of digits", b"labels of dress."
+    mnist = replace(TOY, name="mnist", files=fashion(digits), folders=("MNIST/raw",))
+    other = replace(TOY, name="fashion-mnist", files=fashion(clothes), folders=("FashionMNIST/raw",))
+    monkeypatch.setattr(sets, "BENCHMARKS", {"mnist": mnist, "fashion-mnist": other})
+    path = put(tmp_path) / f"train-labels-idx1-ubyte{'.gz' if how == 'packed' else ''}"
+    path.write_bytes(digits)
+    assert find(mnist, str(tmp_path)) == tmp_path
+    assert find(other, str(tmp_path)) is None
+    with pytest.raises(InputError, match=re.escape(f"not found in {tmp_path}/FashionMNIST/raw, {tmp_path} (holds mnist).")):
+        sets.load("fashion-mnist", str(tmp_path))
+    path.write_bytes(clothes)
+    assert find(mnist, str(tmp_path)) is None
+    assert find(other, str(tmp_path)) == tmp_path
+    path.write_bytes(b"of neither")
+    assert find(mnist, str(tmp_path)) == find(other, str(tmp_path)) == tmp_path
+
+
+def test_fashion_mnist_has_names_for_its_classes(tmp_path):
+    write_mnist(tmp_path / "FashionMNIST" / "raw")
+    data = sets.load("fashion-mnist", str(tmp_path))
+    assert (data.name, data.ids[3]) == ("fashion-mnist", "fashion-mnist/3")
+    assert (len(data.classes), data.classes[0], data.classes[9]) == (10, "T-shirt/top", "Ankle boot")
+    assert data.clean.tolist() == data.y.tolist() == [0, 1, 2, 3]
 
 
 def test_an_unknown_set():

@@ -7,13 +7,17 @@ import pytest
 import torch
 from test_stepping import OPTIMIZERS, farthest, small_task, trained, trained_apart
 
-from sprl.core import Batch
+from sprl.core import Batch, Clock
 from sprl.functional import distillation, resistance, smoothing
 from sprl.labels import new_record
 from sprl.methods import SPRL, Curriculum, Distillation, LabelSmoothing
 
 T1, K = 2, 10
 FAMILY = {"resistance": SPRL, "distillation": Distillation, "label-smoothing": LabelSmoothing, "nothing": Curriculum}
+
+
+def no_pass():
+    raise AssertionError("a pass over the data was made")
 
 
 def by_hand(task, against, gamma_d):
@@ -101,5 +105,6 @@ def test_a_batch_of_which_nothing_is_chosen_is_idle_only_where_nothing_resists()
     for against, cls in FAMILY.items():
         method = cls(T1=T1, gamma_d=1.0)
         memory = new_record(torch.full((8, 4), 0.25)) | method.init(y, 4, 10) | {"chosen": torch.zeros(8, dtype=torch.bool)}
-        idle = method.step(logits, batch, memory).idle
-        assert (idle is not None and bool(idle)) == (against == "nothing")
+        for gamma in (0.0, 2.0):
+            strength = method.refresh(memory | {"confident": torch.tensor(4)}, y, Clock(10, 10), no_pass)["gamma"] * gamma
+            assert bool(method.step(logits, batch, memory | {"gamma": strength}).idle) == (against == "nothing" or gamma == 0)

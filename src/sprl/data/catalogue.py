@@ -23,7 +23,7 @@ def load(data: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
     if data == "digits":
         return digits.load()
     if data in SETS:
-        return sets.load(data, data_dir)
+        return sets.load(data, data_dir, how)
     places = [Path(data), *([Path(data_dir) / data] if data_dir else [])]
     path = next((p for p in places if p.exists()), None)
     if path is None:
@@ -50,6 +50,8 @@ def load_folder(path: Path, how: How) -> Data:
         return table.load_parts(path, how)
     if (path / "data_batch_1.bin").is_file():
         return cifar.load(path)
+    if (path / "train.bin").is_file():
+        return cifar.load(path, cifar.CIFAR100)
     if any(path.glob("train-images*ubyte*")):
         return idx.load(path, path.resolve().name)
     return folder.load(path, how)

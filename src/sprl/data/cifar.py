@@ -14,6 +14,7 @@ from sprl.errors import InputError, printable
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
+CHUNK = 10_000  # rows read at a time
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Layout:
     classes: tuple[str, ...]
     names: str  # a file with the names of the classes, a line each
     pickled: str  # the folder of the pickled version
+    pickles: tuple[str, ...]  # files that only the pickled version has
     sha256: str  # of the training pixels, [N, 32, 32, 3]
     label_bytes: int = 1  # of which the last is the label
 
@@ -41,7 +43,27 @@ CIFAR10 = Layout(
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     names="batches.meta.txt",
     pickled="cifar-10-batches-py",
+    pickles=("data_batch_1", "batches.meta"),
     sha256="47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+)
+FINE = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle caterpillar "
+    "cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster "
+    "house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree "
+    "orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose "
+    "sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television "
+    "tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+)
+CIFAR100 = Layout(
+    name="cifar100",
+    train={"train.bin": 50_000},
+    test={"test.bin": 10_000},
+    classes=tuple(FINE.split()),
+    names="fine_label_names.txt",
+    pickled="cifar-100-python",
+    pickles=("meta",),
+    sha256="4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
+    label_bytes=2,  # the superclass, then the class
 )
 
 
@@ -76,19 +98,22 @@ def read(folder: Path, files: dict[str, int], layout: Layout) -> tuple[Array, Ar
     """Pixels [N, 3, 32, 32] and labels [N]."""
     x = np.empty((sum(files.values()), PIXELS), np.uint8)
     y = np.empty(len(x), np.int64)
-    first = 0
+    stride, first = layout.label_bytes + PIXELS, 0
     for name, count in files.items():
-        path, part = folder / name, slice(first, first + count)
-        try:
-            rows = np.fromfile(path, np.uint8).reshape(count, layout.label_bytes + PIXELS)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {error}") from error
-        y[part] = rows[:, layout.label_bytes - 1]
-        x[part] = rows[:, layout.label_bytes :]
-        unknown = np.flatnonzero(y[part] >= len(layout.classes))
+        path = folder / name
+        for start in range(0, count, CHUNK):
+            part = slice(first + start, first + min(start + CHUNK, count))
+            try:
+                rows = np.fromfile(path, np.uint8, CHUNK * stride, offset=start * stride).reshape(-1, stride)
+                y[part] = rows[:, layout.label_bytes - 1]
+                x[part] = rows[:, layout.label_bytes :]
+            except (OSError, ValueError) as error:
+                raise InputError(f"{path} cannot be read: {error}") from error
+        labels = y[first : first + count]
+        unknown = np.flatnonzero(labels >= len(layout.classes))
         if len(unknown):
             row = unknown[0]
-            raise InputError(f"{path}: row {row} has the label {y[part][row]}, but labels end at {len(layout.classes) - 1}: get it again")
+            raise InputError(f"{path}: row {row} has the label {labels[row]}, but labels end at {len(layout.classes) - 1}: get it again")
         first += count
     return x.reshape(-1, *SHAPE), y
 
@@ -106,7 +131,7 @@ def class_names(path: Path, known: tuple[str, ...]) -> tuple[str, ...]:
 def remark(folder: Path, layout: Layout = CIFAR10) -> str:
     """Words on the pickled version, where it lies in `folder` or beside it."""
     places = [folder, folder / layout.pickled, folder.parent / layout.pickled]
-    found = next((place for place in places if (place / "data_batch_1").is_file() or (place / "batches.meta").is_file()), None)
+    found = next((place for place in places if any((place / name).is_file() for name in layout.pickles)), None)
     return f"; {found} holds the pickled version, which is not read, as pickles can run code: the binary version is needed" if found else ""
 
 

@@ -36,7 +36,8 @@ class Unexpected(Exception):
 def download(which: BenchmarkSet, folder: Path, progress: Progress = quiet) -> Path:
     """Fetch what the data folder lacks of the set, and say where the set is. A call that was cut short is taken up by the next."""
     if not which.downloads:
-        raise InputError(f"{which.name} cannot be downloaded: put {', '.join(file.name for file in which.files)} in {folder}")
+        files = ", ".join(file.name for file in which.files)
+        raise InputError(f"{which.name} cannot be downloaded: put {files} in {folder / which.folders[0]}. {which.origin}")
     target = sets.find(which, str(folder)) or folder / which.folders[0]
     try:
         for source in which.downloads:
@@ -170,19 +171,22 @@ def unpack(archive: Path, source: Download, which: BenchmarkSet, target: Path) -
     beside = target if target.exists() else target.parent  # on the same disk
     with TemporaryDirectory(dir=beside, prefix=f".{which.name}-") as aside:
         try:
-            extract(archive, Path(aside), sum(file.size for file in which.files) + NOTES)
+            extract(archive, Path(aside), source.unpacked or sum(file.size or 0 for file in which.files) + NOTES)
             found = Path(aside) / source.unpacks_to
             for file in which.files:
-                if not (found / file.name).is_file() or file.fault(found, thorough=True):
-                    raise tarfile.TarError(f"it holds no {source.unpacks_to}/{file.name} of {file.size:,} bytes")
+                if not file.is_in(found) or file.fault(found, thorough=True):
+                    size = "" if file.size is None else f" of {file.size:,} bytes"
+                    raise tarfile.TarError(f"it holds no {source.unpacks_to}/{file.name}{size}")
         except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
             archive.unlink()
             raise InputError(f"{source.url} is no archive to unpack: {printable(str(error))[:200]}; nothing was kept") from error
         if not target.exists():
             found.rename(target)
         else:  # beside what else a user keeps there
-            for path in found.iterdir():
-                os.replace(path, target / path.name)
+            for path in [path for path in found.rglob("*") if path.is_file()]:
+                place = target / path.relative_to(found)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, place)
 
 
 def extract(archive: Path, folder: Path, most: int) -> None:

@@ -37,6 +37,7 @@ SOURCES = {
             "random3": "random_label3",
         },
     ),
+    "cifar100": Source("cifar100n.npz", "CIFAR-100_human.pt", 100, {"noisy": "noisy_label"}),
 }
 
 

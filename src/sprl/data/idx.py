@@ -84,8 +84,8 @@ def fill(values: Bytes, file: BufferedIOBase) -> int:
     return found
 
 
-def load(folder: Path, name: str) -> Data:
-    """Any set in MNIST's four files; those of the test rows may both be left out."""
+def load(folder: Path, name: str, names: tuple[str, ...] | None = None) -> Data:
+    """Any set in MNIST's four files; those of the test rows may both be left out. `names`: of the classes, else their numbers."""
     stems = TRAIN + TEST if any(find(folder, stem) for stem in TEST) else TRAIN
     arrays: dict[str, Bytes] = {}
     faults = []
@@ -103,7 +103,9 @@ def load(folder: Path, name: str) -> Data:
     if faults:
         raise InputError(f"{name} in {folder}: {'; '.join(faults)}")
     x, y = pair(folder, arrays, *TRAIN)
-    classes = int(y.max()) + 1
+    classes = int(y.max()) + 1 if names is None else len(names)
+    if y.max() >= classes:
+        raise InputError(f"{folder}: the training labels go up to {y.max()}, but {name} has {classes} classes")
     preprocess = Preprocess.fit(x)
     test: dict[str, Any] = {}
     if stems != TRAIN:
@@ -117,7 +119,7 @@ def load(folder: Path, name: str) -> Data:
         name=name,
         x=preprocess(x),
         y=y.astype(np.int64),
-        classes=tuple(map(str, range(classes))),
+        classes=names or tuple(map(str, range(classes))),
         index=np.arange(len(y)),
         ids=tuple(f"{name}/{i}" for i in range(len(y))),
         preprocess=preprocess,

@@ -29,8 +29,8 @@ class FCorrection:
     matrix: Matrix | Literal["auto", "identity"] = "auto"
     """T[i][j] = P(given class j | true class i), rows that sum to 1; "identity": plain cross-entropy. "auto": estimated."""
     percentile: float | Literal["auto"] = "auto"
-    """Where a class's anchor stands among the samples by how sure of the class they are; those above are outliers. "auto": 97 up to 16
-    classes, 100 (the surest) from there on, where three in a hundred samples may be more than a class has."""
+    """Where a class's anchor stands among the samples by how sure of the class they are; those above are outliers. "auto": 97 where
+    every class has at least 6 % of the samples, else 100 (the surest): three in a hundred may be most of what a class has."""
     longest: int | Literal["auto"] = "auto"
     """Epochs of the first network at most. "auto": T - 1."""
     patience: int | Literal["auto"] = "auto"
@@ -44,7 +44,7 @@ class FCorrection:
         return Search("matrix", longest, patience, likelihood, no_slack, afresh=True, otherwise="identity")
 
     def found(self, t: int, p: Tensor) -> Matrix:
-        percentile = anchor_percentile(p.shape[1]) if self.percentile == "auto" else self.percentile
+        percentile = anchor_percentile(p) if self.percentile == "auto" else self.percentile
         return tuple(tuple(row) for row in estimate(p, percentile).tolist())
 
     def init(self, y: Tensor, num_classes: int, epochs: int) -> Memory:

@@ -116,5 +116,4 @@ class SPRL:
         gamma, previous = memory["gamma"], memory["previous"][batch.index]
         supervised = masked_mean(cross_entropy(logits, batch.y), chosen)
         loss = (supervised + gamma * AGAINST[self.against](logits, previous).mean(-1)).sum()
-        unresisted = self.against == "nothing" or self.gamma_d == 0  # then a batch of which none is chosen teaches nothing
-        return Step(loss / (1 + gamma) if self.normalised else loss, chosen, idle=~chosen.any() if unresisted else None)
+        return Step(loss / (1 + gamma) if self.normalised else loss, chosen, idle=~chosen.any() & (gamma == 0))
