@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from conftest import clusters
 from PIL import Image
+from typed import sprl
 
 from sprl import contest, crew, store
-from sprl.cli import main
 from sprl.compare import Job, Standing
 from sprl.config import Config
 from sprl.run import Run
@@ -38,19 +38,6 @@ WORDS = (
     "--lr",
     0.01,
 )
-
-
-def sprl(capsys, *words):
-    """The command in this process: its exit code, output and errors."""
-    before = sys.argv, warnings.showwarning
-    sys.argv = ["sprl", *map(str, words)]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        sys.argv, warnings.showwarning = before
-    printed = capsys.readouterr()
-    return ended.value.code, printed.out, printed.err
 
 
 @pytest.fixture

@@ -7,16 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from contextlib import chdir, suppress
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from typed import sprl
 
 from sprl import commands, files
-from sprl.cli import main
 from sprl.noise import corrupt
 from sprl.photos import import_timm
 from sprl.run import Run
@@ -24,19 +23,6 @@ from sprl.run import Run
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140", "SPRL_CHECKPOINT_SECONDS": "0"}  # after every batch
 RESULTS = ("metrics.jsonl", "model.safetensors", "labels.csv")
 WORDS = ("train", "pets.npz", "--labels", "others.csv", "--epochs", 24)
-
-
-def sprl(capsys, *words):
-    """The command in this process: its exit code, output and errors."""
-    before = sys.argv, warnings.showwarning
-    sys.argv = ["sprl", *map(str, words)]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        sys.argv, warnings.showwarning = before
-    printed = capsys.readouterr()
-    return ended.value.code, printed.out, printed.err
 
 
 def results(folder):

@@ -1,8 +1,6 @@
 """Labels that a network gives: made of a few right ones, once, the same for every method."""
 
 import json
-import sys
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +10,9 @@ import torch
 from conftest import clusters
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed import sprl
 
 from sprl import checkpoint, files, store
-from sprl.cli import main
 from sprl.config import Config
 from sprl.data import cache
 from sprl.data.catalogue import load
@@ -248,19 +246,6 @@ def test_a_run_gone_on_with_is_the_unbroken_one(data, tmp_path):
     assert checkpoint.load(tmp_path, again)
     list(again)
     assert again.rows == whole.rows
-
-
-def sprl(capsys, *words):
-    """The command in this process: its exit code, output and errors."""
-    before = sys.argv, warnings.showwarning
-    sys.argv = ["sprl", *map(str, words)]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        sys.argv, warnings.showwarning = before
-    printed = capsys.readouterr()
-    return ended.value.code, printed.out, printed.err
 
 
 WORDS = ("--corrupt", "generated:20", "--epochs", 4, "--network", "mlp:width=32", "--lr", 0.01)

@@ -1,43 +1,27 @@
 """A kind of noise from outside the package: the file that CONTRIBUTING shows, and one line."""
 
 import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from typed import beside, documented, install
 
 from sprl.errors import InputError
 from sprl.noise import NOISES, corrupt
 
-GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text().partition("## Add a kind of noise")[2]
-FILE = re.search(r"```python\n(.*?)```", GUIDE, re.DOTALL)[1]
-LINES = re.search(r"```toml\n\[project.entry-points.\"(.*?)\"\]\n(.*?)```", GUIDE, re.DOTALL)
-
-
-def sprl(folder, *words):
-    paths = [str(folder), *sys.path]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run([sys.executable, "-m", "sprl", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout + done.stderr
+FILE, POINTS = documented("Add a kind of noise")
 
 
 @pytest.fixture
 def installed(tmp_path):
-    """As an installer leaves it."""
-    (tmp_path / "mine.py").write_text(FILE)
-    about = tmp_path / "mine-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{LINES[1]}]\n{LINES[2].replace(chr(34), '')}")
+    install(tmp_path, FILE, POINTS)
     return tmp_path
 
 
 def test_labels_are_made_wrong_by_it_like_by_ours(installed):
-    code, said = sprl(installed, "train", "digits", "--corrupt", "ordinal:0.3", "--method", "co-teaching", "--epochs", "1", "--out", "run")
+    code, said = beside(
+        installed, "train", "digits", "--corrupt", "ordinal:0.3", "--method", "co-teaching", "--epochs", "1", "--out", "run"
+    )
     assert code == 0, said
     config, summary = (json.loads((installed / "run" / name).read_text()) for name in ("config.json", "summary.json"))
     assert config["fields"]["noise_rate"] == 0.3
@@ -50,7 +34,7 @@ def test_labels_are_made_wrong_by_it_like_by_ours(installed):
 
 def test_a_broken_one_does_no_harm(installed):
     (installed / "mine.py").write_text("raise RuntimeError('not today')")
-    code, said = sprl(installed, "train", "digits", "--corrupt", "symetric:0.3")
+    code, said = beside(installed, "train", "digits", "--corrupt", "symetric:0.3")
     assert code == 2
     assert "the noise ordinal of mine:ordinal cannot be loaded: not today" in said
     assert "did you mean 'symmetric'?" in said

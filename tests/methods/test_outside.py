@@ -1,50 +1,33 @@
 """A method from outside the package: the file that CONTRIBUTING shows, and one line."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from typed import beside, documented, install
 
 from sprl.core import Batch
 from sprl.functional import cross_entropy
 
-GUIDE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-FILE = re.search(r"```python\n(.*?class GCE.*?)```", GUIDE, re.DOTALL)[1]
-LINES = re.search(r"```toml\n\[project.entry-points.\"(.*?)\"\]\n(.*?)```", GUIDE, re.DOTALL)
-
-
-def sprl(folder, *words):
-    paths = [str(folder), *sys.path]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run([sys.executable, "-m", "sprl", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout + done.stderr
+FILE, POINTS = documented("Add a method")
 
 
 @pytest.fixture
 def installed(tmp_path):
-    """As an installer leaves it."""
-    (tmp_path / "mine.py").write_text(FILE)
-    about = tmp_path / "mine-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[{LINES[1]}]\n{LINES[2].replace(chr(34), '')}")
+    install(tmp_path, FILE, POINTS)
     return tmp_path
 
 
 def test_it_is_listed_trained_and_compared_like_ours(installed):
-    code, said = sprl(installed, "methods")
+    code, said = beside(installed, "methods")
     assert code == 0
     assert "gce" in said
     assert "Towards 0 cross-entropy" in said
     words = ("--epochs", "2", "--set", "gce.q=0.5", "--corrupt", "symmetric:0.2")
-    code, said = sprl(installed, "compare", "--methods", "gce,standard", "--seeds", "1", "--jobs", "2", *words)
+    code, said = beside(installed, "compare", "--methods", "gce,standard", "--seeds", "1", "--jobs", "2", *words)
     assert code == 0, said
     assert re.search(r"gce +\d+\.\d", said)
-    code, said = sprl(installed, "train", "--method", "gce", "--set", "q=2", "--epochs", "2")
+    code, said = beside(installed, "train", "--method", "gce", "--set", "q=2", "--epochs", "2")
     assert (code, said.strip()) == (2, "sprl: q is 2.0 but must be above 0 and at most 1")
 
 
@@ -60,7 +43,7 @@ def test_the_example_is_what_its_formula_says():
 
 def test_a_broken_one_does_no_harm(installed):
     (installed / "mine.py").write_text("raise RuntimeError('not today')")
-    code, said = sprl(installed, "methods")
+    code, said = beside(installed, "methods")
     assert code == 0
     assert "not today" in said
     assert "co-teaching" in said
