@@ -127,10 +127,20 @@ def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
     """A bar for each run on a terminal; plain lines, about twenty of each, in a log."""
     T = runs[0].task.epochs
     names = {id(run): f"seed {run.config.seed}  " if len(runs) > 1 else "" for run in runs}
+    last = dict.fromkeys(names, 0)
+
+    def note(run: Run, row: Row) -> None:
+        """Where the count steps back, after a search, say what was found."""
+        if row["epoch"] <= last[id(run)]:
+            found = [name for name, value in run.config.fields.items() if value == "auto" and getattr(run.state.method, name) != "auto"]
+            console.print(f"{names[id(run)]}found {' and '.join(found)}, going on with epoch {row['epoch']}", markup=False)
+        last[id(run)] = row["epoch"]
+
     if not console.is_terminal:
         every = max(1, T // 20)
 
         def line(run: Run, row: Row) -> None:
+            note(run, row)
             if row["epoch"] % every == 0 or row["epoch"] in (1, T):
                 console.print(f"{names[id(run)]}epoch {row['epoch']:>4}/{T}  {numbers(row)}", markup=False)
 
@@ -139,7 +149,12 @@ def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
     title = TextColumn("{task.description}epoch {task.completed}/{task.total}")
     with RichProgress(title, BarColumn(), TextColumn("{task.fields[numbers]}"), TimeRemainingColumn(), console=console) as bar:
         jobs = {id(run): bar.add_task(names[id(run)], total=T, numbers="") for run in runs}
-        yield lambda run, row: bar.update(jobs[id(run)], completed=row["epoch"], numbers=numbers(row))
+
+        def update(run: Run, row: Row) -> None:
+            note(run, row)
+            bar.update(jobs[id(run)], completed=row["epoch"], numbers=numbers(row))
+
+        yield update
 
 
 def numbers(row: Row) -> str:
