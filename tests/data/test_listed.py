@@ -227,4 +227,5 @@ def test_a_list_that_cannot_be_read(clothes):
 def test_a_whole_set_is_read_without_a_word(clothes):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        CLOTHES.load(clothes, How(skip_bad=True))
+        data = CLOTHES.load(clothes, How(skip_bad=True))
+    assert data.skipped == ()
