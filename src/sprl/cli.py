@@ -33,6 +33,7 @@ from sprl.options import (
     SkipBad,
     Stream,
     Weights,
+    asked,
 )
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # ours or click's, whichever this typer stands on
@@ -100,33 +101,14 @@ def train(
     No DATA: a demonstration on scikit-learn's digits, half of whose labels are made wrong. DATA named: labels as they are.
     """
     from sprl import commands
-    from sprl.config import Config, parse_assignments
+    from sprl.config import parse_assignments
 
     demonstration = data is None and labels is None and corrupt is None
-    config = Config(
+    config = asked(
+        context.params,
         data=data or "digits",
-        data_dir=data_dir,
-        label_column=label_column,
-        labels=labels,
-        skip_bad=skip_bad,
-        size=size,
-        stream=stream,
         corrupt="symmetric:0.5" if demonstration else corrupt,
-        noise_rate=noise_rate,
-        method=method,
         fields=parse_assignments(fields or []),
-        network=network,
-        weights=weights,
-        frozen=frozen,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        seed=seed,
-        device=device,
-        precision=precision,
-        memory=memory,
-        graph=graph,
-        compile=compile,
     )
     if "" in (out, resume):
         raise InputError("--out and --resume need the name of a folder")

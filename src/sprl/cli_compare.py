@@ -20,6 +20,7 @@ Stopped? The same command goes on."""
 
 
 def compare(
+    context: typer.Context,
     data: options.Data = None,
     methods: Annotated[
         list[str] | None,
@@ -74,34 +75,11 @@ def compare(
 
     No DATA: scikit-learn's digits, half of whose labels are made wrong.
     """
-    from sprl.config import Config
     from sprl.contest import hold
 
     demonstration = data is None and labels is None and corrupt is None
     if "" in (store, out):
         raise InputError("--store and --out need the name of a folder")
-    config = Config(
-        data=data or "digits",
-        data_dir=data_dir,
-        label_column=label_column,
-        labels=labels,
-        skip_bad=skip_bad,
-        size=size,
-        stream=stream,
-        corrupt="symmetric:0.5" if demonstration else corrupt,
-        noise_rate=noise_rate,
-        network=network,
-        weights=weights,
-        frozen=frozen,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        seed=seed,
-        device=device,
-        precision=precision,
-        memory=memory,
-        graph=graph,
-        compile=compile,
-    )
+    config = options.asked(context.params, data=data or "digits", corrupt="symmetric:0.5" if demonstration else corrupt, fields={})
     place = None if out is None else Path(out)
     raise typer.Exit(hold(config, methods or ["all"], fields or [], seeds, jobs, together, Path(store), place, demonstration))

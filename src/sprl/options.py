@@ -1,8 +1,12 @@
 """The options that several commands share, in the words of their help."""
 
-from typing import Annotated
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from sprl.config import Config
 
 Data = Annotated[
     str | None,
@@ -73,3 +77,11 @@ Graph = Annotated[
 Compile = Annotated[
     bool | None, typer.Option("--compile/--no-compile", help="Compile the step for the GPU. Default: if that saves twice what it costs.")
 ]
+
+
+def asked(params: dict[str, Any], **settled: Any) -> "Config":
+    """The options of a command as a config, but for those that are settled otherwise."""
+    from sprl.config import Config
+
+    known = {f.name for f in fields(Config)}
+    return Config(**{name: value for name, value in params.items() if name in known} | settled)
