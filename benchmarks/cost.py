@@ -19,7 +19,7 @@ from measure import Record, save
 
 from sprl.config import Config
 from sprl.data import Data, Preprocess
-from sprl.methods import METHODS
+from sprl.methods import DEMONSTRATIONS, METHODS
 from sprl.run import Run, prepare
 
 # the phase that most epochs are in, from the second or third epoch on
@@ -59,7 +59,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("results/cost-cpu.json"))
     args = parser.parse_args()
     data = pictures(args.rows)
-    variants = {name: (name, FIELDS.get(name, {})) for name in METHODS} | {
+    variants = {name: (name, FIELDS.get(name, {})) for name in METHODS if name not in DEMONSTRATIONS} | {
         "mentornet, learned": ("mentornet", {"mentor": "learned", "mentor_steps": 300})
     }
     runs = {label: prepared(name, fields, data, args.network) for label, (name, fields) in variants.items()}

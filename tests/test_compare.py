@@ -17,10 +17,11 @@ from sprl.config import Config, needs_rate
 from sprl.data.catalogue import load
 from sprl.errors import InputError
 from sprl.files import held
-from sprl.methods import METHODS, Standard
+from sprl.methods import DEMONSTRATIONS, METHODS, Standard
 from sprl.run import prepare
 
 NEEDING = [name for name, cls in METHODS.items() if needs_rate(cls)]
+CONTENDERS = [name for name in METHODS if name not in DEMONSTRATIONS]
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +63,11 @@ def kinds(events):
 def test_methods_by_name_with_commas_or_all():
     assert choose(["sprl,standard", "curriculum"]) == (["sprl", "standard", "curriculum"], {"sprl", "standard", "curriculum"})
     assert choose(["standard, sprl,standard"])[0] == ["standard", "sprl"]
-    assert choose(["all"]) == (list(METHODS), set())
-    assert choose(["sprl,all"]) == (list(METHODS), {"sprl"})
+    assert choose(["all"]) == (CONTENDERS, set())
+    assert choose(["sprl,all"]) == (CONTENDERS, {"sprl"})
+    assert choose(["standard,resistance"])[0] == ["standard", "resistance"]
+    assert choose(["all,resistance"]) == (list(METHODS), {"resistance"})
+    assert set(METHODS) - set(CONTENDERS) == {"resistance"} == set(DEMONSTRATIONS)
     with pytest.raises(InputError, match=r"unknown method 'standrad'; did you mean 'standard'\?"):
         choose(["sprl,standrad"])
     with pytest.raises(InputError, match=r"which methods\?"):
@@ -115,7 +119,7 @@ def test_methods_that_need_a_rate_that_nobody_knows(config, data):
     unknown = replace(config, corrupt=None)
     found = planned(unknown, data, "all")
     assert found.left_out == NEEDING
-    assert {job.config.method for job in found.jobs} == set(METHODS) - set(NEEDING)
+    assert {job.config.method for job in found.jobs} == set(CONTENDERS) - set(NEEDING)
     with pytest.raises(InputError, match=f"^{NEEDING[0]} needs to know the share of wrong labels".replace("+", r"\+")):
         planned(unknown, data, f"all,{NEEDING[0]}")
     for known, rate in ((config, 0.3), (replace(unknown, noise_rate=0.25), 0.25)):
@@ -144,7 +148,7 @@ def test_every_method_on_the_same_labels_in_turn_or_together(config, data, tmp_p
     assert all(kind == "ended" for kind, _ in kinds(alone))
     together = trained([[job for job in jobs if job.config.method in ("standard", "sprl")]], data, tmp_path / "together")
     records = {record.key: record for record in store.all(tmp_path / "alone")}
-    assert len(records) == len(METHODS)
+    assert len(records) == len(CONTENDERS)
     assert len({record.labels for record in records.values()}) == 1
     side = store.all(tmp_path / "together")
     assert [record.together for record in side] == [4] * 4

@@ -232,5 +232,5 @@ def test_shouted_flags_of_a_spreadsheet_are_read(tmp_path):
 )
 def test_guarded_ids_and_labels_are_matched_in_training(tmp_path, content, labels):
     (tmp_path / "labels.csv").write_text(content)
-    data = SimpleNamespace(name="d", ids=("=a", "'=a", "''b"), classes=("+x", "'+x", "-1"), skipped=(), y=np.zeros(3), clean=None)
+    data = SimpleNamespace(name="d", ids=("=a", "'=a", "''b"), classes=("+x", "'+x", "-1"), skipped=(), y=np.zeros(3), part=None)
     assert relabel(data, str(tmp_path / "labels.csv")).tolist() == labels

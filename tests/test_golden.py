@@ -14,7 +14,7 @@ from torch import nn
 
 from sprl.config import needs_rate
 from sprl.engine import start
-from sprl.methods import METHODS, SPRL, Bootstrap, CoTeachingPlus, MentorNet, SelfPaced
+from sprl.methods import METHODS, SPRL, Bootstrap, CoTeachingPlus, MentorNet, Resistance, SelfPaced
 from sprl.noise import corrupt
 from sprl.state import Task
 from sprl.training import train
@@ -22,6 +22,7 @@ from sprl.training import train
 FILE = Path(__file__).with_name("golden.json")
 VARIANTS = {
     **{name: cls(noise_rate=0.3) if needs_rate(cls) else cls() for name, cls in METHODS.items()},
+    "resistance": Resistance(T1=6),
     "sprl as published": SPRL.as_published(T1=2, gamma_d=10.0),
     "sprl as released": SPRL.as_released(T1=2, gamma_d=10.0),
     "sprl limited, normalised": SPRL(T1=2, limit="agreement", normalised=True),

@@ -136,7 +136,7 @@ def test_a_step_asks_the_host_nothing(name):
     """On the meta device there are no numbers: .item(), `if tensor` and boolean indexing raise."""
     y = torch.arange(24) % 3
     method = make_method(name, {}, noise_rate=0.3)
-    memory = new_record(torch.zeros(24, 3)) | method.init(y, 3, 10)
+    memory = new_record(torch.zeros(24, 3)) | method.init(y, 3, 120)
     memory = {key: value.to("meta") for key, value in memory.items()}
     logits = torch.empty(method.networks, 8, 3, device="meta", requires_grad=True)
     step = method.step(logits, Batch(torch.empty(8, dtype=torch.int64, device="meta"), y[:8].to("meta")), memory)

@@ -65,6 +65,22 @@ def test_a_run_is_named_by_what_it_computes(run, tmp_path):
     assert len({name, *keys}) == 1 + len(keys)
 
 
+def test_fields_that_came_later_count_where_they_are_set(run):
+    name, config = key_of(run), run.config.to_json()
+    assert {config[field] for field in store.LATER} == {None}
+    older = {field: value for field, value in config.items() if field not in store.LATER}
+    assert store.key_of(older, run.fingerprint, None) == name
+    others = [{"rows": 100}, {"rows": 200}, {"augment": True}, {"augment": False}, {"rows": 100, "augment": False}]
+    keys = [store.key_of({**config, **other}, run.fingerprint, None) for other in others]
+    assert len({name, *keys}) == 1 + len(keys)
+
+
+def test_every_record_that_was_kept_is_still_read_by_its_name():
+    paths = sorted((Path(__file__).parents[1] / "results" / "records").glob("*.json"))
+    assert len(paths) >= 148
+    assert [record.key for record in store.each(paths[0].parent)] == [path.stem for path in paths]  # a note would be an error
+
+
 def test_weights_are_known_by_their_content(run, tmp_path):
     one, two = tmp_path / "a" / "one.pth", tmp_path / "b" / "one.pth"
     for path, content in ((one, b"some"), (two, b"others")):
@@ -90,7 +106,7 @@ def test_weights_are_known_by_their_content(run, tmp_path):
 @pytest.mark.parametrize("method", METHODS)
 def test_defaults_filled_in_or_asked_for_are_the_same_run(config, pets, method):
     data = load(str(pets))
-    asked = replace(config, method=method, fields={}, epochs=20)
+    asked = replace(config, method=method, fields={}, epochs=120)
     filled = prepare(asked, data)
     again = prepare(filled.config, data)
     assert key_of(filled) == key_of(again)

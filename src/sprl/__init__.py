@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         FCorrection,
         LabelSmoothing,
         MentorNet,
+        Resistance,
         SelfPaced,
         Standard,
     )
@@ -40,7 +41,7 @@ _HOMES = {
     "loss": ("SPRLLoss",),
     "methods": (
         *("METHODS", "SPRL", "Standard", "Bootstrap", "FCorrection", "Decoupling", "MentorNet", "CoTeaching", "CoTeachingPlus"),
-        *("SelfPaced", "Curriculum", "Distillation", "LabelSmoothing"),
+        *("SelfPaced", "Curriculum", "Distillation", "LabelSmoothing", "Resistance"),
     ),
     "model": ("Model", "load"),
     "noise": ("corrupt",),

@@ -1,15 +1,20 @@
-"""compare.png: test accuracy by epoch, a line a method, as in the paper's figures."""
+"""compare.png: test accuracy by epoch, a line a method, as in the paper's figures; and how lines look in all such pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sprl.methods import METHODS
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Values = NDArray[np.float64]  # [T]; NaN: a gap
 Curves = NDArray[np.float64]  # [S, T] of S seeds, T epochs
 
 # Colours that differ in lightness too, and dashes, so that lines can be told apart without colour. By the method's place in METHODS.
@@ -28,6 +33,7 @@ COLOURS = (
     "#3f3f8f",
 )
 DASHES: tuple[tuple[float, ...], ...] = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (3, 1.5), (8, 2), (1, 1), (4, 1.5, 1, 1.5, 1, 1.5))
+MARKERS = "osD^vPX*"
 GREY = "#8b949e"
 LINE = 0.034  # height of a label, of the axes'
 
@@ -43,35 +49,22 @@ def draw(curves: Mapping[str, Curves], title: str, path: Path) -> None:
     axes = figure.subplots()
     T = max(values.shape[1] for values in curves.values())
     for name, values in curves.items():
-        colour, dashes, width = style(name)
-        t, mean = np.arange(1, values.shape[1] + 1), values.mean(0)
-        axes.plot(
-            t,
-            mean,
-            color=colour,
-            dashes=dashes,
-            linewidth=width,
-            label=name,
-            zorder=2.5 if name == "sprl" else 3,
-            marker="o" if T == 1 else "",
-        )
+        look, mean = style(name), values.mean(0)
+        t = np.arange(1.0, len(mean) + 1)
+        plot(axes, t, mean, look, name)
         if len(values) > 1:
-            deviation = values.std(0, ddof=1)
-            axes.fill_between(
-                t, mean - deviation, mean + deviation, color=colour, alpha=0.16 if len(curves) < 5 else 0.08, linewidth=0, zorder=2
-            )
-    axes.set_title(title.replace("$", r"\$"), fontsize=11, loc="left")  # else matplotlib reads formulae in it
+            band(axes, t, mean, values.std(0, ddof=1), look, crowded=len(curves) > 4)
+    axes.set_title(plain(title), fontsize=11, loc="left")
     axes.set_xlabel("epoch")
     axes.set_ylabel("test accuracy, %")
     axes.set_xlim(1 - 0.01 * T, T)
     low, high = view([values.mean(0) for values in curves.values()])
     axes.set_ylim(low, high)
     axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
+    frame(axes)
     last = {name: float(values.mean(0)[-10:].mean()) for name, values in curves.items()}
     for name, height in apart({name: (value - low) / (high - low) for name, value in last.items()}).items():
-        colour, dashes, width = style(name)
+        colour, dashes, width, *_ = style(name)
         at = float(np.clip((curves[name].mean(0)[-1] - low) / (high - low), 0, 1))
         axes.plot([1.0, 1.02, 1.035], [at, height, height], transform=axes.transAxes, color=GREY, linewidth=0.7, clip_on=False, zorder=1)
         axes.plot([1.035, 1.085], [height] * 2, transform=axes.transAxes, color=colour, dashes=dashes, linewidth=width, clip_on=False)
@@ -82,14 +75,62 @@ def draw(curves: Mapping[str, Curves], title: str, path: Path) -> None:
     figure.savefig(path, dpi=130, format="png")
 
 
-def style(name: str) -> tuple[str, tuple[float, ...], float]:
-    place = list(METHODS).index(name)
-    return COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)], 2.4 if name == "sprl" else 1.5
+class Look(NamedTuple):
+    """Of a line."""
+
+    colour: str
+    dashes: tuple[float, ...]
+    width: float = 1.5
+    marker: str = "o"
+    zorder: float = 3
 
 
-def view(means: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+def look_of(place: int) -> Look:
+    """No two of the first two dozen places look alike."""
+    return Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)], marker=MARKERS[place % len(MARKERS)])
+
+
+def style(name: str) -> Look:
+    """Of a method, the same in every picture. SPRL's line is broad, and lies beneath the others so that it hides none."""
+    look = look_of(list(METHODS).index(name))
+    return look._replace(width=2.4, zorder=2.5) if name == "sprl" else look
+
+
+def plot(axes: Axes, x: Values, y: Values, look: Look, label: str, marked: bool = False) -> None:
+    """A line, broken where y is NaN. Points without neighbours, which no line shows, are dots; `marked`: all are marked."""
+    known = np.pad(np.isfinite(y), 1)
+    lonely = np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
+    axes.plot(
+        x,
+        y,
+        color=look.colour,
+        dashes=look.dashes,
+        linewidth=look.width,
+        label=label,
+        zorder=look.zorder,
+        marker=look.marker if marked else "o" if lonely else "",
+        markevery=None if marked else lonely,
+    )
+
+
+def band(axes: Axes, x: Values, mean: Values, deviation: Values, look: Look, crowded: bool) -> None:
+    """As far as the deviation reaches to either side."""
+    axes.fill_between(x, mean - deviation, mean + deviation, color=look.colour, alpha=0.08 if crowded else 0.16, linewidth=0, zorder=2)
+
+
+def frame(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def plain(text: str) -> str:
+    """Else matplotlib reads formulae in it."""
+    return text.replace("$", r"\$")
+
+
+def view(means: Sequence[Values], early: int = 2) -> tuple[float, float]:
     """From the least accuracy that counts to the largest: a first epoch or two far below all others would press them flat."""
-    late = np.concatenate([mean[min(2, len(mean) - 1) :] for mean in means])
+    late = np.concatenate([mean[min(early, len(mean) - 1) :] for mean in means])
     low, high = float(late.min()), float(max(mean.max() for mean in means))
     room = max(0.04 * (high - low), 0.5)
     return max(low - room, -1.0), min(high + room, 101.0)

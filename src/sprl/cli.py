@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sprl import __version__, cli_compare
+from sprl import __version__, cli_compare, cli_paper
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.options import (
+    Augment,
     BatchSize,
     Compile,
     Corrupt,
@@ -28,6 +29,7 @@ from sprl.options import (
     NoiseRate,
     Precision,
     Rate,
+    Rows,
     Seed,
     Size,
     SkipBad,
@@ -59,12 +61,14 @@ def train(
     epochs: Epochs = None,
     batch_size: BatchSize = None,
     lr: Rate = None,
+    augment: Augment = None,
     seed: Seed = 0,
     fields: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the method, such as T1=10; repeatable.")
     ] = None,
     noise_rate: NoiseRate = None,
     corrupt: Corrupt = None,
+    rows: Rows = None,
     label_column: LabelColumn = "label",
     size: Size = None,
     skip_bad: SkipBad = False,
@@ -250,6 +254,8 @@ def tune(
 
 
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)
+app.command(epilog=cli_paper.BENCH_EXAMPLES)(cli_paper.bench)
+app.command(epilog=cli_paper.SHOW_EXAMPLES)(cli_paper.show)
 
 
 @app.command()

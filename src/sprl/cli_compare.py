@@ -24,7 +24,10 @@ def compare(
     data: options.Data = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAMES", help="Methods with commas between them, repeatable; `sprl methods` lists them. Default: all."),
+        typer.Option(
+            metavar="NAMES",
+            help="Methods with commas between them, repeatable; `sprl methods` lists them. Default: all but demonstrations.",
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each method, with seeds S, S + 1, ...")] = 3,
     seed: options.Seed = 0,
@@ -37,6 +40,7 @@ def compare(
     epochs: options.Epochs = None,
     batch_size: options.BatchSize = None,
     lr: options.Rate = None,
+    augment: options.Augment = None,
     fields: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,6 +49,7 @@ def compare(
             help="A field of one method, such as sprl.T1=10, or of all that have it: K=5; repeatable.",
         ),
     ] = None,
+    rows: options.Rows = None,
     label_column: options.LabelColumn = "label",
     size: options.Size = None,
     skip_bad: options.SkipBad = False,

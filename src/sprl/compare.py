@@ -13,7 +13,7 @@ from sprl import store
 from sprl.config import Config, needs_rate, parse_assignments
 from sprl.data import Data, Progress, quiet
 from sprl.errors import InputError, pick, printable
-from sprl.methods import METHODS
+from sprl.methods import DEMONSTRATIONS, METHODS
 from sprl.run import Run, known_rate, prepare, versions
 from sprl.store import Record
 
@@ -22,15 +22,16 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Job:
-    """A run of the comparison, known by its key."""
+    """A run to be made, known by its key."""
 
     config: Config = field(compare=False)  # every default filled in
     key: str
     weights: str | None = field(default=None, compare=False)  # their content (store.content_of)
+    what: str = field(default="", compare=False)  # it is called, if not by its method
 
     @property
     def name(self) -> str:
-        return f"{self.config.method}, seed {self.config.seed}"
+        return f"{self.what or self.config.method}, seed {self.config.seed}"
 
     @property
     def networks(self) -> int:
@@ -46,14 +47,16 @@ class Plan:
 
 
 def choose(names: Iterable[str]) -> tuple[list[str], set[str]]:
-    """The methods of ["sprl,standard", "co-teaching"], in the order of METHODS for "all"; and those among them that were named."""
+    """The methods of ["sprl,standard", "co-teaching"], in the order of METHODS for "all", which demonstrations are no part of; and those
+    among them that were named."""
     asked = [name.strip() for text in names for name in text.split(",") if name.strip()]
     for name in asked:
         pick("method", name, [*METHODS, ALL])
     named = [name for name in dict.fromkeys(asked) if name != ALL]
     if not asked:
         raise InputError(f"which methods? --methods {ALL}, or names from `sprl methods` with commas between them")
-    return (list(METHODS) if ALL in asked else named), set(named)
+    contenders = [name for name in METHODS if name not in DEMONSTRATIONS or name in named]
+    return (contenders if ALL in asked else named), set(named)
 
 
 def assign(texts: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, str]]:

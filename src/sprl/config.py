@@ -27,6 +27,7 @@ class Config:
     skip_bad: bool = False
     size: int | None = None
     stream: bool = False
+    rows: int | None = None
     corrupt: str | None = None
     noise_rate: float | None = None
     method: str = "sprl"
@@ -37,6 +38,7 @@ class Config:
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
+    augment: bool | None = None
     seed: int = 0
     device: str = "auto"
     precision: str = "auto"

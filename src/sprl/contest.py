@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import os
-import shlex
-import sys
 import textwrap
-import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from sprl import chart, crew, files, show, store
+from sprl import chart, files, show, store
 from sprl.checkpoint import asked_interval
-from sprl.commands import last_checkpoint, one_thread_does, stopping, within_memory
+from sprl.commands import stopping, within_memory
 from sprl.compare import (
-    Job,
     Plan,
     Standing,
     assign,
@@ -42,14 +31,13 @@ from sprl.compare import (
     without,
 )
 from sprl.config import Config
-from sprl.crew import Event, Group
-from sprl.errors import SprlWarning, printable
+from sprl.crew import Group
+from sprl.errors import printable
 from sprl.noise import MATRIX
 from sprl.run import read, versions
 from sprl.show import console, say
 from sprl.store import Record
-
-QUIET = 60.0  # seconds without a word in a log
+from sprl.watch import amount, carry_out, each_note_once, grouped, stopped, team_for
 
 
 def hold(
@@ -75,26 +63,20 @@ def hold(
             planned = plan(config, methods, named, values, range(config.seed, config.seed + count), data, speak, progress)
         out = Path("compare") / name_of(config, data.name) if out is None else out
         records = {job.key: record for job in planned.jobs if (record := store.read(folder, job.key)) is not None}
-        left = sorted((job for job in planned.jobs if job.key not in records), key=lambda job: (-job.networks, job.config.seed))
-        groups = [left[i : i + together] for i in range(0, len(left), together)]  # the longest first; alike ones side by side
-        most, threads = crew_size(planned, jobs, together)
-        if threads is not None:
-            torch.set_num_threads(threads)
-        size = min(most, len(groups))
-        announce(planned, records, groups, size, folder, demonstration)
-        failures = dict[str, str]()
+        left = [job for job in planned.jobs if job.key not in records]
+        groups = grouped(left, together)
+        team = team_for(planned.example, len(planned.jobs), jobs, together)
+        if team.threads is not None:
+            torch.set_num_threads(team.threads)
+        announce(planned, records, groups, min(team.size, len(groups)), folder, demonstration)
+        failures, total = dict[str, str](), len(planned.jobs)
         if groups:
             with stopping() as stop:
-                if size == 1:
-                    events = crew.one_by_one(groups, planned.data, folder, stop, planned.example)
-                else:
-                    events = crew.side_by_side(size, groups, folder, threads, stop)
-                with suppress(KeyboardInterrupt), closing(events):
-                    follow(events, planned, records, failures)
-                missing = [job for job in left if job.key not in records and job.name not in failures]
-                if missing:
-                    stopped(planned, missing, folder)
-                    return stop.code
+                carry_out(groups, planned.data, folder, team, stop, planned.example, total, records, failures)
+            missing = [job for job in left if job.key not in records and job.name not in failures]
+            if missing:
+                stopped(total - len(missing), total, missing, folder)
+                return stop.code
     results(planned, records, failures, out)
     return 2 if failures else 0
 
@@ -104,33 +86,8 @@ def name_of(config: Config, data: str) -> str:
     labels = None if config.labels is None else config.labels if config.labels.startswith("human:") else Path(config.labels).stem
     kind, _, value = (config.corrupt or "").partition(":")
     noise = f"{kind}-{Path(value).stem}" if kind == MATRIX else config.corrupt or labels
-    return data if noise is None else f"{data}-{noise.replace(':', '-')}"
-
-
-def crew_size(planned: Plan, jobs: int | None, together: int) -> tuple[int, int | None]:
-    """How many processes, and threads of each. By what the whole comparison takes, so that going on with it changes neither."""
-    if planned.example.task.device.type != "cpu":
-        return jobs or 1, None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = jobs or min(cores, math.ceil(len(planned.jobs) / together))
-    return count, 1 if one_thread_does(planned.example) else max(1, cores // count)
-
-
-@contextmanager
-def each_note_once() -> Iterator[None]:
-    """What is to be noted of a run is often to be noted of many."""
-    before, said = warnings.showwarning, set[str]()
-
-    def first(message: Any, *more: Any, **others: Any) -> None:
-        if str(message) not in said:
-            said.add(str(message))
-            before(message, *more, **others)
-
-    warnings.showwarning = first
-    try:
-        yield
-    finally:
-        warnings.showwarning = before
+    rows = None if config.rows is None else f"{config.rows}-rows"
+    return "-".join(filter(None, (data, rows, (noise or "").replace(":", "-"))))
 
 
 def announce(planned: Plan, records: dict[str, Record], groups: Sequence[Group], count: int, folder: Path, demonstration: bool) -> None:
@@ -167,10 +124,6 @@ def announce(planned: Plan, records: dict[str, Record], groups: Sequence[Group],
         say("", "on a CPU runs side by side take turns, which gains nothing: --jobs does")
 
 
-def amount(runs: int) -> str:
-    return f"{runs} run" if runs == 1 else f"{runs} runs"
-
-
 def device_name(device: torch.device) -> str:
     """As in records."""
     return str(device) if device.type == "cpu" else torch.cuda.get_device_name(device)
@@ -178,76 +131,6 @@ def device_name(device: torch.device) -> str:
 
 def shown(found: dict[str, str]) -> str:
     return printable(f"sprl {found.get('sprl')}, torch {found.get('torch')}")[:60]
-
-
-def follow(events: Iterator[Event], planned: Plan, records: dict[str, Record], failures: dict[str, str]) -> None:
-    """Show what happens, and gather how it ends."""
-    said = set[Job]()
-    with watching(len(planned.jobs), planned.example.task.epochs, len(records)) as update:
-        for event in events:
-            job = event.job
-            if job is None:
-                if event.kind == "note":
-                    warnings.warn(event.told, SprlWarning, stacklevel=2)
-                continue
-            if event.kind == "ended":
-                records[job.key] = event.told
-            elif event.kind == "failed":
-                failures[job.name] = printable(event.told)
-                print(f"sprl: {job.name} failed: {printable(event.told)}", file=sys.stderr)
-            elif event.kind == "busy" and job not in said:
-                said.add(job)
-                say("", f"another process trains {job.name}: its record will do")
-            update(event, len(records) + len(failures))
-
-
-@contextmanager
-def watching(total: int, T: int, there: int) -> Iterator[Callable[[Event, int], None]]:
-    """On a terminal a bar for the whole and one for each run under way; in a log a line for each run that ends, or a minute.
-    `there`: runs that have their records already."""
-    if not console.is_terminal:
-        last = [time.monotonic()]
-
-        def line(event: Event, done: int) -> None:
-            assert event.job is not None
-            if event.kind == "row" and time.monotonic() - last[0] > QUIET:
-                console.print(f"{'':7}  {event.job.name:<26} epoch {event.told['epoch']}/{T}  {show.numbers(event.told)}", markup=False)
-            elif event.kind == "ended":
-                times = f"{event.told.seconds:.0f} s"
-                console.print(f"{done:>3}/{total:<3}  {event.job.name:<26} {event.told.last10:5.1f} %  {times}", markup=False)
-            else:
-                return
-            last[0] = time.monotonic()
-
-        yield line
-        return
-    columns = (TextColumn("{task.description:<26}"), BarColumn(20), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
-    with RichProgress(*columns, console=console, transient=True) as bar:
-        whole = bar.add_task("all", total=total * T, completed=there * T, at=f"{there} of {amount(total)}")
-        bars, epochs = dict[Job, TaskID](), dict[Job, int]()
-
-        def update(event: Event, done: int) -> None:
-            job = event.job
-            assert job is not None
-            if event.kind == "begun":
-                bars[job] = bar.add_task(job.name, total=T, completed=event.told, at="")
-            elif event.kind == "row" and job in bars:
-                epochs[job] = event.told["epoch"]
-                bar.update(bars[job], completed=epochs[job], at=f"{event.told['test_accuracy']:.1f} %")
-            elif job in bars:
-                bar.remove_task(bars.pop(job))
-                epochs.pop(job, None)
-            bar.update(whole, completed=done * T + sum(epochs.values()), at=f"{done} of {amount(total)}")
-
-        yield update
-
-
-def stopped(planned: Plan, missing: Sequence[Job], folder: Path) -> None:
-    """Before its end: how far it came, and how to go on."""
-    middle = sum(last_checkpoint(store.unfinished(folder, job.key)) is not None for job in missing)
-    kept = "1 is kept as far as it came" if middle == 1 else f"{middle} are kept as far as they came"
-    say("Stopped", f"{len(planned.jobs) - len(missing)} of {amount(len(planned.jobs))} have ended, {kept}")
-    say("", f"go on with: {shlex.join(['sprl', *sys.argv[1:]])}")
 
 
 def results(planned: Plan, records: dict[str, Record], failures: dict[str, str], out: Path) -> None:
@@ -280,10 +163,7 @@ def print_table(places: Sequence[Standing]) -> None:
 
 def write(planned: Plan, places: Sequence[Standing], failures: dict[str, str], out: Path) -> None:
     """Of places with a record at least."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise files.cannot_write(out, error) from error
+    files.make_place(out)
     config, data = planned.example.config, planned.example.data
     noise = config.corrupt or ("labels as they are" if config.labels is None else f"labels from {config.labels}")
     title = printable(f"{data.name}, {noise}")

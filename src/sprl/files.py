@@ -93,6 +93,14 @@ def check_place(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
+def make_place(path: Path) -> None:
+    """The folder, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def is_left_over(name: str) -> bool:
     """What a process that was killed may leave in a folder that is empty otherwise."""
     return name == LOCK or name.startswith(PART)

@@ -17,7 +17,7 @@ from torch import Tensor
 from sprl import photos
 from sprl.config import Config
 from sprl.data import Array, Data, Progress, cache, quiet
-from sprl.data.rows import Rows, fetch, pick_rows
+from sprl.data.rows import Rows, fetch
 from sprl.engine import predict
 from sprl.errors import InputError, ensure
 from sprl.noise import parse
@@ -100,17 +100,8 @@ def beginning(run: Run, rows: Array, seed: int) -> Run:
 
     data = run.data
     head = {"network": photos.HEAD, "weights": None, "frozen": False} if run.config.frozen else {}  # on the embeddings of `run`
-    config = replace(run.config, method="standard", fields={}, noise_rate=None, seed=seed, **head)  # type: ignore[arg-type]
-    few = replace(
-        data,
-        x=pick_rows(data.x, torch.from_numpy(rows)),
-        y=data.y[rows],
-        clean=None,
-        index=data.index[rows],
-        ids=tuple(data.ids[i] for i in rows.tolist()),
-        x_test=None,  # which would be predicted after every epoch
-        y_test=None,
-    )
+    config = replace(run.config, method="standard", fields={}, noise_rate=None, rows=None, seed=seed, **head)  # type: ignore[arg-type]
+    few = replace(data.take(rows), clean=None, x_test=None, y_test=None)  # test rows would be predicted after every epoch
     return prepare(config, few)
 
 
@@ -118,6 +109,7 @@ def name_of(run: Run, beginner: Run, rows: Array) -> str:
     """Of the cache's entry: a hash of all that the labels depend on. Which network, and how it begins, its weights tell."""
     task, labels = beginner.task, (rows, run.data.clean, run.data.y_test)
     how = [task.epochs, task.batch_size, task.lr, task.seed, task.precision, task.device.type, *run.task.x.shape]
+    how += [] if run.config.augment is None else [str(task.augment)]
     return cache.key(
         [
             b"generated labels",

@@ -40,6 +40,13 @@ Weights = Annotated[
     typer.Option(metavar="FILE", help="Weights to start a timm network from (.safetensors, .pth), or `pretrained` to download its own."),
 ]
 Frozen = Annotated[bool, typer.Option("--frozen", help="Embed all pictures once with the timm network and train a head on that.")]
+Rows = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Train on N rows drawn at random, the same share of each class, the same rows whatever the seed. Default: all.",
+    ),
+]
 Stream = Annotated[bool, typer.Option("--stream", help="Read rows batch by batch even where all would fit into memory.")]
 MethodName = Annotated[str, typer.Option(metavar="NAME", help="How to train; `sprl methods` lists them.")]
 Network = Annotated[
@@ -51,6 +58,13 @@ Epochs = Annotated[
 ]
 BatchSize = Annotated[int | None, typer.Option(metavar="B", help="Rows a step. Default: 128, or 32 for small data.")]
 Rate = Annotated[float | None, typer.Option("--lr", metavar="LR", help="Learning rate of Adam. Default: 0.001, from given weights 0.0001.")]
+Augment = Annotated[
+    bool | None,
+    typer.Option(
+        "--augment/--no-augment",
+        help="Shift pictures at random, flip those in colour. Default: if they have 16 x 16 pixels or more. Smaller ones are shifted by 1.",
+    ),
+]
 Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seeds label noise, first weights and batches, each on its own.")]
 NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the share of wrong labels, if you know it.")]
 Corrupt = Annotated[

@@ -321,6 +321,8 @@ ASKED = (
     "label_column",
     "skip_bad",
     "size",
+    "rows",
+    "augment",
     "method",
     "network",
     "weights",
@@ -343,8 +345,8 @@ def train_again(config: Config, started: Path, labels: Path) -> str:
             value = os.path.abspath(started / value)
         if option != "data" and value == getattr(Config(), option):
             continue
-        words += [] if option == "data" else [f"--{option.replace('_', '-')}"]
-        words += [] if value is True else [str(value)]
+        words += [] if option == "data" else [f"--{'no-' if value is False else ''}{option.replace('_', '-')}"]
+        words += [] if isinstance(value, bool) else [str(value)]
     usual = {f.name: f.default for f in dataclasses.fields(METHODS[config.method])}  # type: ignore[arg-type]
     for name, value in config.fields.items():
         if name == "noise_rate":

@@ -25,13 +25,13 @@ from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Rows, Streamed, place
 from sprl.engine import batch_sizes, batches_left, never, predict, predict_logits, start, visit_unseen
 from sprl.errors import InputError, pick
-from sprl.functional import masked_mean
 from sprl.generated import Labeller
 from sprl.labels import label_issues
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
 from sprl.state import State, Task, restore, snapshot
 from sprl.stepping import WARM, find_stepper, tuned
 from sprl.training import train_pausing
+from sprl.truth import told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ class Run:
 
     def train(self, pause: Callable[[], bool]) -> Iterator[Row | None]:
         """The same; and wherever `pause` says so, between two batches, a None."""
-        right = None if self.data.clean is None else torch.from_numpy(self.data.y == self.data.clean).to(self.task.device).double()
+        clean = None if self.data.clean is None else torch.from_numpy(self.data.clean).to(self.task.device)
         accuracy: Tensor | None = None
         began = time.perf_counter() - self.seconds
         for epoch in train_pausing(self.task, self.state, pause):
@@ -77,10 +77,9 @@ class Run:
                         yield None
                 continue
             row = epoch.row()
-            if right is not None:
-                if row["chosen"]:  # else there is nothing that could be right
-                    row["precision"] = 100 * masked_mean(right, epoch.chosen).item()
-                row["recall"] = 100 * masked_mean(epoch.chosen.double(), right > 0).item()
+            if clean is not None:
+                memory = self.state.memory
+                row |= told(epoch.chosen, memory["previous"], self.task.y, clean, memory["visits"] > 0)
             accuracy = self.test_accuracy() if accuracy is None else accuracy
             if accuracy is not None:
                 row["test_accuracy"] = 100 * accuracy.item()
@@ -200,11 +199,12 @@ def prepare(
     progress: Progress = quiet,
     beside: Run | None = None,
 ) -> Run:
-    """Read the data, if none is given, and check everything that can be checked before training. Rows that a run `beside` this one
-    holds on the device already are shared."""
+    """Read the data, if none is given, and check everything that can be checked before training. Data that is given may be whole, or what
+    `read` made of it for this config. Rows that a run `beside` this one holds on the device already are shared."""
     device = find_device(config.device)
     timm_name = check_network(config)
-    data, labeller = labelled(read(config, say, progress) if data is None else data, config, say, progress)
+    data = read(config, say, progress) if data is None else data.draw(config.rows)
+    data, labeller = labelled(data, config, say, progress)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
     method = make_method(config.method, config.fields, config.noise_rate, partial(known_rate, data, config))
@@ -244,7 +244,7 @@ def prepare(
         batch_size=batch_size,
         lr=lr,
         seed=config.seed,
-        augment=suited_to(data.shape),
+        augment=suited_to(data.shape, config.augment),
         precision=precision,
         channels_last=True,
         half_memory=pick("memory", config.memory, ("full", "half")) == "half",
@@ -267,9 +267,9 @@ def known_rate(data: Data, config: Config) -> float | None:
 
 
 def read(config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> Data:
-    """The data with its own labels."""
+    """The data with its own labels, of which as many rows as are asked for."""
     how = How(find_resize(config, check_network(config)), config.skip_bad, config.label_column, say, progress)
-    return load(config.data, config.data_dir, how)
+    return load(config.data, config.data_dir, how).draw(config.rows)
 
 
 def check_network(config: Config) -> str:
@@ -283,6 +283,8 @@ def check_network(config: Config) -> str:
             raise InputError(f"{option} goes with a network of timm, such as --network timm:resnet50")
     if config.frozen and config.weights is None:
         raise InputError("--frozen needs weights that have learned to see: --weights FILE, or --weights pretrained, which downloads them")
+    if config.frozen and config.augment:
+        raise InputError("--frozen embeds every picture once, as it is, so none can be augmented: leave out --augment or --frozen")
     if config.size is not None and not 8 <= config.size <= 2048:
         raise InputError(f"--size {config.size} is out of range: give 8 to 2048 pixels")
     return name

@@ -4,10 +4,10 @@ from typing import Literal
 
 import numpy as np
 
-# draws: augmentation and dropout; labeller: a whole run before the run, whose network gives the labels
-STREAMS = ("noise", "weights", "batches", "holdout", "draws", "labeller")
+# draws: augmentation and dropout; labeller: a whole run before the run, whose network gives the labels; rows: which of them to train on
+STREAMS = ("noise", "weights", "batches", "holdout", "draws", "labeller", "rows")
 
 
-def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout", "draws", "labeller"]) -> int:
+def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout", "draws", "labeller", "rows"]) -> int:
     """A seed for one stream, statistically independent of the others'."""
     return int(np.random.SeedSequence([seed, STREAMS.index(stream)]).generate_state(1, np.uint64)[0] >> np.uint64(1))

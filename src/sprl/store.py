@@ -24,7 +24,7 @@ import numpy as np
 
 from sprl.checkpoint import PLACES
 from sprl.errors import InputError, SprlWarning, printable
-from sprl.files import aside, cannot_write
+from sprl.files import aside, make_place
 from sprl.photos import PRETRAINED
 from sprl.run import Run
 from sprl.schema import Unreadable, require
@@ -34,6 +34,7 @@ LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
 KEY = re.compile(r"[0-9a-f]{16}")
 MEANS = ("device", "stream", "graph", "compile")  # fields of a config that say how to compute, not what
 TOLD = ("noise_rate",)  # what a method makes of it is in its fields
+LATER = ("rows", "augment")  # fields that came after the first records: they count where they are set, so that those keep their names
 LAST = 10  # epochs whose mean is the result
 
 Curve = list[float | None]
@@ -117,7 +118,8 @@ def key_of(config: Mapping[str, Any], fingerprint: str, weights: str | None) -> 
     What the data is counts (Run.fingerprint), and what the weights are (content_of), not where they lie; what is computed, not on which
     device.
     """
-    meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS, *TOLD)}
+    unset = [name for name in LATER if config.get(name) is None]
+    meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS, *TOLD, *unset)}
     return hashlib.sha256(json.dumps([meaning, fingerprint, weights], sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -217,10 +219,7 @@ def unfinished(folder: Path, key: str) -> Path:
 def write(folder: Path, record: Record) -> Path:
     """A line for each field. Others may write the same record at the same time: whichever comes last stands, whole."""
     path = path_of(folder, record.key)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
+    make_place(folder)
     lines = [f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in {"format": FORMAT, **asdict(record)}.items()]
     with aside(path, shared=True) as part:
         part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -241,7 +240,7 @@ def read(folder: Path, key: str) -> Record | None:
         record = parse(content)
         require(record.key == key, "its name is another's")
         return record
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         why = printable(str(error))[:200] if isinstance(error, Unreadable) else "it is damaged"
         warnings.warn(f"{path} is no record and is left out: {why}", SprlWarning, stacklevel=2)
         return None
@@ -283,6 +282,7 @@ def parse(content: bytes) -> Record:
     record = Record(**value)
     config = record.config
     require(type(config.get("method")) is str and type(config.get("seed")) is int, "its config lacks method or seed")
+    require(type(config.get("fields")) is dict, "its config lacks the method's fields")
     require(type(config.get("weights")) in (str, type(None)), "its config lacks weights")
     require((config["weights"] is None) == (record.weights is None), "its weights are not those of its config")
     require(record.key == key_of(config, record.fingerprint, record.weights), "its key is not that of its config and data")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sprl.data.augment import Augment, flip, suited_to, translate
+from sprl.errors import InputError
 
 
 def shifted(picture, down, right):
@@ -99,3 +100,20 @@ def test_no_augmentation_returns_the_batch_itself():
 def test_what_suits_which_shape(shape, augment, words):
     assert suited_to(shape) == augment
     assert str(suited_to(shape)) == words
+    assert suited_to(shape, asked=False) == Augment()
+
+
+@pytest.mark.parametrize(
+    ("shape", "augment", "words"),
+    [
+        ((3, 32, 32), Augment(4, True), "translation by up to 4 pixels and horizontal flip"),
+        ((1, 28, 28), Augment(2, False), "translation by up to 2 pixels"),
+        ((1, 8, 8), Augment(1, False), "translation by up to 1 pixel"),
+        ((3, 8, 8), Augment(1, True), "translation by up to 1 pixel and horizontal flip"),
+    ],
+)
+def test_whoever_asks_gets_it_for_any_picture_and_for_no_table(shape, augment, words):
+    assert suited_to(shape, asked=True) == augment
+    assert str(augment) == words
+    with pytest.raises(InputError, match="--augment is for pictures, and these rows are features: leave it out"):
+        suited_to((30,), asked=True)

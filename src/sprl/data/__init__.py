@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows
-from sprl.errors import InputError
+from sprl.data.rows import FileRows, pick_rows
+from sprl.errors import InputError, ensure
+from sprl.functional import choose
+from sprl.seeds import stream_seed
 
 Array = NDArray[Any]
 
@@ -118,6 +120,13 @@ class How:
 PLAIN = How()
 
 
+class Part(NamedTuple):
+    """Some training rows of a set."""
+
+    whole: Data
+    rows: Array  # [N] which of its training rows
+
+
 @dataclass(frozen=True)
 class Data:
     """Training rows with given labels and, where there are trusted ones, test rows."""
@@ -135,10 +144,37 @@ class Data:
     resize: Resize | None = None  # how picture files became rows
     columns: Columns | None = None  # how the columns of a table became features
     skipped: tuple[str, ...] = ()  # ids of what was left out because it cannot be read
+    part: Part | None = None  # of which set these are some rows; None: all there are
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.preprocess.shape
+
+    def take(self, rows: Array) -> Data:
+        """The training rows at these positions; test rows stay."""
+        return replace(
+            self,
+            x=pick_rows(self.x, torch.from_numpy(rows)),
+            y=self.y[rows],
+            clean=None if self.clean is None else self.clean[rows],
+            index=self.index[rows],
+            ids=tuple(self.ids[row] for row in rows.tolist()),
+            part=Part(self, rows),
+        )
+
+    def draw(self, count: int | None) -> Data:
+        """`count` training rows drawn at random, in their order: as near as it goes the same share of each class, at least one. Always the
+        same ones: neither a run's seed nor the labels that it is given decide. None: as they are."""
+        if count is None or count == len(self.y):
+            return self
+        if self.part is not None:
+            return self.part.whole.draw(count)
+        own = self.y if self.clean is None else self.clean
+        most, least = len(own), 2 * len(np.unique(own))
+        ensure(count <= most, f"--rows {count:,} is more than the {most:,} training rows of {self.name}: give at most that many")
+        ensure(count >= least, f"--rows {count:,} is too few: give at least {least:,}, two for each class of {self.name}")
+        order = np.random.default_rng(stream_seed(0, "rows")).permutation(most)
+        return self.take(choose(torch.from_numpy(order), torch.from_numpy(own), count).numpy().nonzero()[0])
 
 
 def encode(labels: Sequence[Any] | Array) -> tuple[Array, Array]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sprl.errors import ensure
+
 
 def translate(x: Tensor, most: int) -> Tensor:
     """Shift each picture [B, C, H, W] by up to `most` pixels each way, filling with 0. The result is [B, H, W, C] in memory."""
@@ -36,15 +38,19 @@ class Augment:
         return flip(x) if self.mirror else x
 
     def __str__(self) -> str:
-        parts = [f"translation by up to {self.shift} pixels"] * bool(self.shift) + ["horizontal flip"] * self.mirror
+        pixels = "1 pixel" if self.shift == 1 else f"{self.shift} pixels"
+        parts = [f"translation by up to {pixels}"] * bool(self.shift) + ["horizontal flip"] * self.mirror
         return " and ".join(parts) or "none"
 
 
-def suited_to(shape: tuple[int, ...]) -> Augment:
+def suited_to(shape: tuple[int, ...], asked: bool | None = None) -> Augment:
     """The paper's: 4 pixels and a flip for colour pictures of 32 x 32, 2 pixels for grey ones of 28 x 28 (mirrored digits are no digits).
 
-    None for tables, and none for very small pictures: measured on 8 x 8 digits, it hides what is to be shown.
+    None for tables, and none for very small pictures: measured on 8 x 8 digits, it hides what is to be shown. Whoever asks for it
+    nevertheless gets 1 pixel there (and the flip, for colour), and is refused for tables; whoever asks for none gets none.
     """
-    if len(shape) != 3 or min(shape[1:]) < 16:
+    picture = len(shape) == 3
+    ensure(picture or not asked, "--augment is for pictures, and these rows are features: leave it out")
+    if asked is False or not picture or (asked is None and min(shape[1:]) < 16):
         return Augment()
     return Augment(shift=max(1, min(shape[1:]) // 8) if shape[0] == 3 else max(1, min(shape[1:]) // 14), mirror=shape[0] == 3)

@@ -59,20 +59,21 @@ def load_folder(path: Path, how: How) -> Data:
 
 def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
     """Other labels for the same rows: a CSV with the columns id and label, matched by id; an .npy with one label a row, in order; or
-    human:NAME, those that people gave."""
+    human:NAME, those that people gave. Where the data is a part, the latter two are labels of the whole, of which it gets its own."""
+    whole, rows = (data, np.arange(len(data.y))) if data.part is None else data.part
     kind, colon, which = labels.partition(":")
     if colon and kind == "human":
-        return human.read(sets.data_folder(data_dir), which, data.y if data.clean is None else data.clean, data.name)
+        return human.read(sets.data_folder(data_dir), which, whole.y if whole.clean is None else whole.clean, data.name)[rows]
     path = Path(labels)
     if not path.is_file():
         raise InputError(f"no such file of labels: {path}")
     if path.suffix.lower() == ".npy":
         given = arrays.check_labels(path, "the array", arrays.read_npy(path))
-        if len(given) != len(data.y):
-            raise InputError(f"{path} holds {len(given)} labels, but {data.name} has {len(data.y)} training rows")
-        names = [str(v) for v in given.tolist()]
+        if len(given) != len(whole.y):
+            raise InputError(f"{path} holds {len(given)} labels, but {data.name} has {len(whole.y)} training rows")
+        names = [str(v) for v in given[rows].tolist()]
     else:
-        names = read_csv(data, path)
+        names = read_csv(data, set(whole.ids), path)
     number = {c: i for i, c in enumerate(data.classes)}
     for name in names:
         if name not in number:
@@ -80,9 +81,10 @@ def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
     return np.array([number[name] for name in names], dtype=np.int64)
 
 
-def read_csv(data: Data, path: Path) -> list[str]:
-    """The label of each row. Cells that are no id or class as they are may be so once unguarded; in a file of ours all are guarded."""
-    ids, classes = set(data.ids), set(data.classes)
+def read_csv(data: Data, ids: set[str], path: Path) -> list[str]:
+    """The label of each row; `ids` are those of the whole set. Cells that are no id or class as they are may be so once unguarded; in a
+    file of ours all are guarded."""
+    classes = set(data.classes)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             ours = file.readline().startswith(NOTE)

@@ -14,11 +14,13 @@ from sprl.methods.distillation import Distillation
 from sprl.methods.f_correction import FCorrection
 from sprl.methods.label_smoothing import LabelSmoothing
 from sprl.methods.mentornet import MentorNet
+from sprl.methods.resistance import Resistance
 from sprl.methods.self_paced import SelfPaced
 from sprl.methods.sprl import SPRL
 from sprl.methods.standard import Standard
 
 __all__ = [
+    "DEMONSTRATIONS",
     "METHODS",
     "SPRL",
     "Bootstrap",
@@ -30,6 +32,7 @@ __all__ = [
     "FCorrection",
     "LabelSmoothing",
     "MentorNet",
+    "Resistance",
     "SelfPaced",
     "Standard",
 ]
@@ -47,7 +50,9 @@ METHODS: dict[str, type[Method]] = {
     "curriculum": Curriculum,
     "distillation": Distillation,
     "label-smoothing": LabelSmoothing,
+    "resistance": Resistance,
 }
+DEMONSTRATIONS = ("resistance",)  # they show something and are no contenders: compared only where they are named
 
 for point in entry_points(group="sprl.methods"):
     try:

@@ -1,0 +1,138 @@
+"""`sprl bench` and `sprl show` on the command line."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sprl import options
+from sprl.errors import InputError
+
+if TYPE_CHECKING:
+    from sprl.paper.recipe import Recipe
+
+BENCH_EXAMPLES = """Examples:
+
+sprl bench table2 --only "cifar10 resnet18 sprl,standard" --together 4
+
+sprl bench table2 --only "cifar10 0.5" --plan
+
+sprl bench table2 --short
+
+sprl bench table2 --method mine --only "cifar10 mine"
+
+Stopped? The same command goes on."""
+
+SHOW_EXAMPLES = """Examples:
+
+sprl show
+
+sprl show table2 --only "cifar10 resnet18"
+
+sprl show table2 --ran --format markdown
+
+sprl show figA2 --out figures"""
+
+Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A table or figure: table2, fig5, figA2, ... None: list them.")]
+Only = Annotated[
+    str,
+    typer.Option(
+        metavar="WORDS",
+        help='Only the cells that all of these words fit: "cifar10 resnet18 sprl"; "a,b" is one or the other; pair:0.45 or 0.5 are words.',
+    ),
+]
+Short = Annotated[
+    bool,
+    typer.Option("--short", help="The short form: a few runs of a few epochs on built-in data, to try the path; not the paper's setting."),
+]
+Method = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Another method beside the table's own, such as yours; repeatable.")]
+OtherData = Annotated[
+    list[str] | None, typer.Option(metavar="DATA", help="Other data beside the table's own, as `sprl train` takes it; repeatable.")
+]
+OtherNoise = Annotated[
+    list[str] | None, typer.Option(metavar="KIND:VALUE", help="Another noise beside the table's own, as `sprl train` takes it; repeatable.")
+]
+Store = Annotated[str, typer.Option(metavar="DIR", help="Where records of finished runs are kept.")]
+
+
+def bench(
+    name: Name = None,
+    only: Only = "",
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cell, with seeds S, S + 1, ... The paper has one.")] = 1,
+    seed: options.Seed = 0,
+    short: Short = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be run.")] = False,
+    method: Method = None,
+    data: OtherData = None,
+    corrupt: OtherNoise = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    jobs: Annotated[
+        int | None, typer.Option(metavar="J", min=1, help="Processes. Default: one a core, of one thread each; on a GPU one.")
+    ] = None,
+    together: Annotated[int, typer.Option(metavar="R", min=1, help="Runs that each process trains side by side on the GPU.")] = 1,
+    store: Store = "records",
+) -> None:
+    """Make the runs of one of the paper's tables or figures that have no records yet, and show it.
+
+    Says first what is there, what is missing, and how long that takes. Finished runs are kept
+    as records, a run that is stopped is gone on with: the same command carries on.
+    """
+    from sprl.paper import present
+    from sprl.paper.bench import How, carry
+    from sprl.paper.cell import only as fitting
+
+    recipe = asked_for(name, store, method, data, corrupt)
+    if recipe is None:
+        return
+    cells = fitting(recipe.cells(short), only, optional=False)
+    how = How(data_dir, device, precision, Path(store), jobs, together)
+    code, ended = carry(recipe.name, cells, range(seed, seed + seeds), how, plan)
+    if ended and not plan and code in (0, 2):
+        present.present(recipe, only, short, Path(store), ran=True)
+    raise typer.Exit(code)
+
+
+def show(
+    name: Name = None,
+    only: Only = "",
+    ran: Annotated[bool, typer.Option("--ran", help="Leave out what was not run.")] = False,
+    format: Annotated[
+        Literal["terminal", "markdown", "latex", "csv"], typer.Option(help="Of a table. Figures are PNG and SVG.")
+    ] = "terminal",
+    short: Short = False,
+    method: Method = None,
+    data: OtherData = None,
+    corrupt: OtherNoise = None,
+    store: Store = "records",
+    out: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Write a table to this file; figures into this folder. Default for figures: figures.")
+    ] = None,
+) -> None:
+    """Show one of the paper's tables or figures from records alone: ours beside the paper's.
+
+    Nothing is trained, and nothing is shown that was not run; `sprl bench NAME` runs it.
+    """
+    from sprl.paper import present
+
+    if store not in ("", "records") and not Path(store).is_dir():  # the default one is made by the first run
+        raise InputError(f"there is no folder {store}: --store names where `sprl bench` keeps records")
+    recipe = asked_for(name, store, method, data, corrupt)
+    if recipe is not None:
+        present.present(recipe, only, short, Path(store), ran, format, None if out is None else Path(out))
+
+
+def asked_for(name: str | None, store: str, methods: list[str] | None, data: list[str] | None, noises: list[str] | None) -> "Recipe | None":
+    """The recipe; None where the list of all was asked for, and shown."""
+    from sprl.errors import pick
+    from sprl.paper import present
+    from sprl.paper.extend import extended
+    from sprl.paper.recipes import RECIPES
+
+    if store == "":
+        raise InputError("--store needs the name of a folder")
+    if name is None:
+        present.list_recipes(Path(store))
+        return None
+    return extended(RECIPES[pick("table or figure", name, RECIPES)], methods or (), data or (), noises or ())

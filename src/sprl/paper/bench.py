@@ -1,0 +1,166 @@
+"""What `sprl bench` does: the runs of a recipe that have no records yet, data set by data set."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from sprl import files, show, store
+from sprl.checkpoint import asked_interval
+from sprl.commands import stopping, within_memory
+from sprl.compare import Job
+from sprl.config import Config
+from sprl.errors import InputError, ensure, printable
+from sprl.methods import METHODS
+from sprl.paper.cell import Cell, runs_of, unique
+from sprl.run import Run, prepare, read
+from sprl.show import say
+from sprl.store import Record
+from sprl.watch import amount, carry_out, each_note_once, grouped, stopped, team_for
+
+
+@dataclass(frozen=True)
+class How:
+    """To run: where data and records are, on what, and how many at once."""
+
+    data_dir: str | None
+    device: str
+    precision: str
+    folder: Path  # of records
+    jobs: int | None
+    together: int
+
+
+class Wanted(NamedTuple):
+    """A run of a cell."""
+
+    cell: Cell
+    config: Config
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.name}, seed {self.config.seed}"
+
+
+Rows = tuple[str, int | None, int | None]  # what decides which rows are read: data, how many, how large
+
+
+def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, only_plan: bool) -> tuple[int, int]:
+    """Say what is there, what is to be run and how long that takes; run it. Returns the exit code, and how many runs have ended."""
+    asked_interval()  # better refused now than later
+    files.check_place(how.folder)
+    done, missing, total = look(cells, seeds, how)
+    say(title, f"{amount(total)}, {total - len(missing)} of them in {how.folder}/ already")
+    by_rows = defaultdict[Rows, list[Wanted]](list)
+    for run in missing:
+        by_rows[run.config.data, run.config.rows, run.config.size].append(run)
+    with each_note_once():
+        absent = estimate(by_rows, how)
+        failures = {run.name: why for rows, why in absent.items() for run in by_rows[rows]}
+        if only_plan:
+            return 0, len(done)
+        with stopping() as stop:
+            for rows, runs in by_rows.items():
+                if rows in absent:
+                    continue
+                jobs = run_all(runs, how, stop, total, done, failures)
+                if stop():
+                    stopped(len(done), total, [job for job in jobs if job.key not in done], how.folder)
+                    return stop.code, len(done)
+    return (2 if failures else 0), len(done)
+
+
+def look(cells: Sequence[Cell], seeds: Sequence[int], how: How) -> tuple[dict[str, Record], list[Wanted], int]:
+    """The records that are there, by key, the runs that have none, and how many there are in all. Cells that share a run need it once."""
+    found = store.all(how.folder)
+    done, missing, total = dict[str, Record](), list[Wanted](), 0
+    for cell in unique(cells):
+        there = {record.seed: record for record in runs_of(cell, found)}
+        for seed in seeds:
+            total += 1
+            if seed in there:
+                done[there[seed].key] = there[seed]
+            else:
+                config = replace(cell.config, seed=seed, data_dir=how.data_dir, device=how.device, precision=how.precision)
+                missing.append(Wanted(cell, config))
+    return done, missing, total
+
+
+def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, str]:
+    """Say how long the runs take, by a few steps of each network. Returns the rows that cannot be had, and why."""
+    absent, whole = dict[Rows, str](), 0.0
+    for rows, runs in by_rows.items():
+        try:
+            seconds = seconds_of(runs) / max(1, how.jobs or 1)
+        except InputError as error:
+            absent[rows] = str(error)
+            print(f"sprl: {rows[0]} is left out, {amount(len(runs))}: {printable(str(error))}", file=sys.stderr)
+            continue
+        whole += seconds
+        say("", f"{rows[0]}: {amount(len(runs))} to make, {'about' if how.together == 1 else 'at most'} {show.duration(seconds)}")
+        for line in summed(runs):
+            say("", f"  {line}")
+    if len(by_rows) - len(absent) > 1:
+        say("Time", f"{'about' if how.together == 1 else 'at most'} {show.duration(whole)} in all")
+    return absent
+
+
+def summed(runs: Sequence[Wanted]) -> list[str]:
+    """A line for each network and noise: its methods."""
+    methods = defaultdict[str, list[str]](list)
+    for cell, _ in runs:
+        methods[cell.name.removesuffix(cell.method).strip()].append(cell.method)
+    return [f"{where}: {', '.join(dict.fromkeys(names))}" for where, names in methods.items()]
+
+
+def seconds_of(runs: Sequence[Wanted]) -> float:
+    """One after the other: of each network a few steps are timed on the rows as they are."""
+    with show.reading() as (speak, progress):
+        data = read(runs[0].config, speak, progress)
+    ensure(
+        data.x_test is not None,
+        f"{data.name} has no test rows to measure accuracy on: give trusted ones, as x_test and y_test of an .npz, a folder test/ beside "
+        "train/, or rows of a table with test in a column split",
+    )
+    steps = dict[tuple[str, int | None], float]()
+    for _, config in runs:
+        shape = config.network, config.epochs
+        if shape not in steps:
+            plain = replace(config, method="standard", fields={}, corrupt=None, labels=None)
+            with within_memory(config.batch_size):
+                steps[shape] = prepare(plain, data).seconds_expected()
+    return sum(steps[config.network, config.epochs] * METHODS[config.method].networks for _, config in runs)
+
+
+def run_all(
+    runs: Sequence[Wanted], how: How, stop: Callable[[], bool], total: int, done: dict[str, Record], failures: dict[str, str]
+) -> list[Job]:
+    """Train runs that share their rows."""
+    with show.reading() as (speak, progress), within_memory(runs[0].config.batch_size):
+        data = read(runs[0].config, speak, progress)
+        jobs, beside = list[Job](), None
+        for run in runs:
+            if stop():
+                return jobs
+            try:
+                ready: Run = prepare(run.config, data, speak, progress, beside)
+            except InputError as error:
+                failures[run.name] = printable(str(error))
+                print(f"sprl: {run.name} failed: {failures[run.name]}", file=sys.stderr)
+                continue
+            beside = beside or ready
+            weights = store.content_of(ready.config.weights)
+            jobs.append(Job(ready.config, store.key_of(ready.config.to_json(), ready.fingerprint, weights), weights, run.cell.name))
+    if beside is None:
+        return jobs
+    team = team_for(beside, len(jobs), how.jobs, how.together)
+    if team.threads is not None:
+        torch.set_num_threads(team.threads)
+    carry_out(grouped(jobs, how.together), data, how.folder, team, stop, beside, total, done, failures)
+    return jobs

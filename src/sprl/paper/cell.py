@@ -1,0 +1,106 @@
+"""A cell: one number of a table or one curve of a figure, as the run that makes it; and which records are such runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from sprl.config import Config, make_method, needs_rate
+from sprl.errors import InputError, pick
+from sprl.methods import METHODS
+from sprl.store import Record
+
+Rule = Literal["last10", "best", "labeller-training", "labeller-test"]
+RULES: dict[Rule, str] = {
+    "last10": "mean test accuracy of the last ten epochs",
+    "best": "test accuracy of the best epoch",
+    "labeller-training": "accuracy on the training rows of the network that gave the labels, after its last epoch",
+    "labeller-test": "accuracy on the test rows of the network that gave the labels, after its last epoch",
+}
+ANY = ("seed", "data_dir", "noise_rate", "device", "precision", "stream", "graph", "compile")  # may differ between the runs of a cell
+DEFAULTS = asdict(Config())
+FILLED = ("network", "epochs", "batch_size", "lr")  # None or "auto" in a cell: whatever suits the data
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What the paper calls it, and the run that is meant by it. `None` and "auto" in the config: whatever suits."""
+
+    dataset: str  # as the paper writes it: CIFAR-10
+    network: str  # resnet18 or convnet
+    noise: str  # symmetric, pair, clean, cnn, real, human
+    rate: float | None  # of wrong labels, as it was asked for
+    method: str  # as a row of the table: sprl, sprl-published, standard, ...
+    config: Config = field(compare=False)
+    rule: Rule = "last10"
+    paper: float | None = None  # its number
+    paper_std: float | None = None  # deviation over the last ten epochs
+    optional: bool = False  # shown where it was run, and run where it is asked for by name
+
+    @property
+    def words(self) -> set[str]:
+        """By which it may be asked for."""
+        rate = [] if self.rate is None else [f"{self.rate:g}", f"{self.noise}:{self.rate:g}"]
+        return {word.lower() for word in (self.dataset, self.config.data, self.network, self.noise, self.method, *rate)}
+
+    @property
+    def name(self) -> str:
+        noise = self.noise if self.rate in (None, 0) else f"{self.noise} {self.rate:g}"
+        return f"{self.dataset} {self.network} {noise} {self.method}"
+
+
+def meaning(config: Config) -> dict[str, Any]:
+    """What a config asks for, the fields of its method filled in, as records have it. A rate that the method is told by whoever made the
+    labels is not asked for."""
+    told = needs_rate(METHODS[config.method]) and "noise_rate" not in config.fields and config.noise_rate is None
+    values = asdict(make_method(config.method, config.fields, config.noise_rate, known=lambda: 0.0))  # type: ignore[call-overload]
+    if told:
+        del values["noise_rate"]
+    asked = {name: value for name, value in asdict(config).items() if name not in ANY and not (name in FILLED and value in (None, "auto"))}
+    found: dict[str, Any] = json.loads(json.dumps(asked | {"fields": values}))
+    return found
+
+
+def is_run_of(asked: dict[str, Any], record: Record) -> bool:
+    """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has its default there."""
+    config, values = record.config, record.config["fields"]
+    if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name != "fields"):
+        return False
+    usual = {f.name: f.default for f in fields(METHODS[asked["method"]])}  # type: ignore[arg-type]
+    return all(values.get(name, usual[name]) == value for name, value in asked["fields"].items())
+
+
+def runs_of(cell: Cell, records: Iterable[Record]) -> list[Record]:
+    """The records of a cell, by seed; of several with one seed the latest."""
+    asked = meaning(cell.config)
+    found = sorted((record for record in records if is_run_of(asked, record)), key=lambda record: (record.seed, record.finished))
+    return list({record.seed: record for record in found}.values())
+
+
+def only(cells: Sequence[Cell], text: str, optional: bool = True) -> list[Cell]:
+    """Those that all words of `text` fit, of which "a,b" is one or the other: "cifar10 resnet18 sprl,standard". No words: all. Without
+    `optional`, optional ones only where a word is their method."""
+    groups = [set(word.split(",")) - {""} for word in text.lower().split()]
+    named = {word for group in groups for word in group}
+    known = sorted({word for cell in cells for word in cell.words})
+    for word in named:
+        pick("word to choose cells by", word, known)
+    fits = [cell for cell in cells if all(cell.words & group for group in groups)]
+    if not fits:
+        raise InputError(f"no cell of it is all of {text!r}: each of these words fits some cells, but not the same ones")
+    return [cell for cell in fits if optional or not cell.optional or cell.method.lower() in named]
+
+
+def unique(cells: Iterable[Cell]) -> list[Cell]:
+    """One cell of each run: figures and tables share them."""
+    found = dict[str, Cell]()
+    for cell in cells:
+        found.setdefault(repr(sorted(meaning(cell.config).items(), key=str)), cell)
+    return list(found.values())
+
+
+def at(cell: Cell, **changes: Any) -> Cell:
+    """The same cell with other settings of its run."""
+    return replace(cell, config=replace(cell.config, **changes))
