@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from sprl import files, show, store
+from sprl import files, on_ray, show, store
 from sprl.checkpoint import asked_interval
 from sprl.commands import stopping, within_memory
 from sprl.compare import Job
@@ -21,6 +21,7 @@ from sprl.methods import METHODS
 from sprl.paper.cell import Cell, runs_of, unique
 from sprl.run import Run, prepare, read
 from sprl.show import say
+from sprl.spread import Spread
 from sprl.store import Record
 from sprl.watch import amount, carry_out, each_note_once, grouped, stopped, team_for
 
@@ -33,8 +34,7 @@ class How:
     device: str
     precision: str
     folder: Path  # of records
-    jobs: int | None
-    together: int
+    spread: Spread
 
 
 class Wanted(NamedTuple):
@@ -54,9 +54,12 @@ Rows = tuple[str, int | None, int | None]  # what decides which rows are read: d
 def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, only_plan: bool) -> tuple[int, int]:
     """Say what is there, what is to be run and how long that takes; run it. Returns the exit code, and how many runs have ended."""
     asked_interval()  # better refused now than later
+    if how.spread.engine == "ray":
+        on_ray.package()
     files.check_place(how.folder)
     done, missing, total = look(cells, seeds, how)
-    say(title, f"{amount(total)}, {total - len(missing)} of them in {how.folder}/ already")
+    part = "" if how.spread.shard is None else f" of shard {how.spread.shard}"
+    say(title, f"{amount(total)}{part}, {total - len(missing)} of them in {how.folder}/ already")
     by_rows = defaultdict[Rows, list[Wanted]](list)
     for run in missing:
         by_rows[run.config.data, run.config.rows, run.config.size].append(run)
@@ -73,23 +76,26 @@ def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, onl
                 if stop():
                     stopped(len(done), total, [job for job in jobs if job.key not in done], how.folder)
                     return stop.code, len(done)
+        if part:
+            done, missing, total = look(cells, seeds, replace(how, spread=replace(how.spread, shard=None)))  # others' as well
+            say("Shard", f"{how.spread.shard} has ended: {total - len(missing)} of {amount(total)} have records")
     return (2 if failures else 0), len(done)
 
 
 def look(cells: Sequence[Cell], seeds: Sequence[int], how: How) -> tuple[dict[str, Record], list[Wanted], int]:
-    """The records that are there, by key, the runs that have none, and how many there are in all. Cells that share a run need it once."""
-    found = store.all(how.folder)
-    done, missing, total = dict[str, Record](), list[Wanted](), 0
-    for cell in unique(cells):
-        there = {record.seed: record for record in runs_of(cell, found)}
-        for seed in seeds:
-            total += 1
-            if seed in there:
-                done[there[seed].key] = there[seed]
-            else:
-                config = replace(cell.config, seed=seed, data_dir=how.data_dir, device=how.device, precision=how.precision)
-                missing.append(Wanted(cell, config))
-    return done, missing, total
+    """The records that are there, by key, the runs that have none, and how many there are in all, or in this shard. Cells that share a run
+    need it once."""
+    every, found = unique(cells), store.all(how.folder)
+    wanted = how.spread.part([(place, seed) for place in range(len(every)) for seed in seeds])
+    there = {place: {record.seed: record for record in runs_of(every[place], found)} for place in dict(wanted)}
+    done, missing = dict[str, Record](), list[Wanted]()
+    for place, seed in wanted:
+        if seed in there[place]:
+            done[there[place][seed].key] = there[place][seed]
+        else:
+            config = replace(every[place].config, seed=seed, data_dir=how.data_dir, device=how.device, precision=how.precision)
+            missing.append(Wanted(every[place], config))
+    return done, missing, len(wanted)
 
 
 def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, str]:
@@ -97,17 +103,17 @@ def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, s
     absent, whole = dict[Rows, str](), 0.0
     for rows, runs in by_rows.items():
         try:
-            seconds = seconds_of(runs) / max(1, how.jobs or 1)
+            seconds = seconds_of(runs) / max(1, how.spread.jobs or 1)
         except InputError as error:
             absent[rows] = str(error)
             print(f"sprl: {rows[0]} is left out, {amount(len(runs))}: {printable(str(error))}", file=sys.stderr)
             continue
         whole += seconds
-        say("", f"{rows[0]}: {amount(len(runs))} to make, {'about' if how.together == 1 else 'at most'} {show.duration(seconds)}")
+        say("", f"{rows[0]}: {amount(len(runs))} to make, {'about' if how.spread.together == 1 else 'at most'} {show.duration(seconds)}")
         for line in summed(runs):
             say("", f"  {line}")
     if len(by_rows) - len(absent) > 1:
-        say("Time", f"{'about' if how.together == 1 else 'at most'} {show.duration(whole)} in all")
+        say("Time", f"{'about' if how.spread.together == 1 else 'at most'} {show.duration(whole)} in all")
     return absent
 
 
@@ -159,8 +165,8 @@ def run_all(
             jobs.append(Job(ready.config, store.key_of(ready.config.to_json(), ready.fingerprint, weights), weights, run.cell.name))
     if beside is None:
         return jobs
-    team = team_for(beside, len(jobs), how.jobs, how.together)
+    team = team_for(beside, len(jobs), how.spread)
     if team.threads is not None:
         torch.set_num_threads(team.threads)
-    carry_out(grouped(jobs, how.together), data, how.folder, team, stop, beside, total, done, failures)
+    carry_out(grouped(jobs, how.spread.together), data, how.folder, how.spread, team, stop, beside, total, done, failures)
     return jobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from typing import Any, Literal
 from sprl.config import Config, make_method, needs_rate
 from sprl.errors import InputError, pick
 from sprl.methods import METHODS
-from sprl.store import Record
+from sprl.store import Record, is_number
 
 Rule = Literal["last10", "best", "labeller-training", "labeller-test"]
 RULES: dict[Rule, str] = {
@@ -54,7 +55,7 @@ class Cell:
 def meaning(config: Config) -> dict[str, Any]:
     """What a config asks for, the fields of its method filled in, as records have it. A rate that the method is told by whoever made the
     labels is not asked for."""
-    told = needs_rate(METHODS[config.method]) and "noise_rate" not in config.fields and config.noise_rate is None
+    told = needs_rate(METHODS[pick("method", config.method, METHODS)]) and "noise_rate" not in config.fields and config.noise_rate is None
     values = asdict(make_method(config.method, config.fields, config.noise_rate, known=lambda: 0.0))  # type: ignore[call-overload]
     if told:
         del values["noise_rate"]
@@ -65,11 +66,22 @@ def meaning(config: Config) -> dict[str, Any]:
 
 def is_run_of(asked: dict[str, Any], record: Record) -> bool:
     """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has its default there."""
+    method = METHODS[asked["method"]]
     config, values = record.config, record.config["fields"]
     if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name != "fields"):
         return False
-    usual = {f.name: f.default for f in fields(METHODS[asked["method"]])}  # type: ignore[arg-type]
-    return all(values.get(name, usual[name]) == value for name, value in asked["fields"].items())
+    usual = {f.name: f.default for f in fields(method)}  # type: ignore[arg-type]
+    told = needs_rate(method) and "noise_rate" not in asked["fields"]
+    return all(values.get(name, usual[name]) == value for name, value in asked["fields"].items()) and (not told or is_told_right(record))
+
+
+def is_told_right(record: Record) -> bool:
+    """Whether the method was told the share of wrong labels as it is, but for the luck of the draw: somebody may have given it another."""
+    told, is_so = record.config["fields"].get("noise_rate"), record.summary["noise_rate_realised"]
+    if is_so is None:
+        return True  # there is nothing to hold it against
+    known = is_number(told) and is_number(is_so) and 0 <= told <= 1
+    return known and abs(told - is_so) <= 1e-9 + 6 * math.sqrt(told * (1 - told) / max(1, record.n))
 
 
 def runs_of(cell: Cell, records: Iterable[Record]) -> list[Record]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from sprl import files, store
-from sprl.errors import InputError
+from sprl.errors import InputError, printable
 from sprl.paper import figures, tables
 from sprl.paper.cell import only, runs_of
 from sprl.paper.recipe import Panel, Recipe
@@ -74,6 +74,9 @@ def list_recipes(folder: Path) -> None:
     records = store.all(folder)
     for recipe in RECIPES.values():
         cells = [cell for cell in recipe.cells() if not cell.optional]
-        done = sum(bool(runs_of(cell, records)) for cell in cells)
-        say(recipe.name, f"{recipe.title} ({done} of {len(cells)} cells run)")
+        try:
+            state = f"{sum(bool(runs_of(cell, records)) for cell in cells)} of {len(cells)} cells run"
+        except InputError as error:  # of other people's recipes
+            state = f"it cannot be run: {error}"
+        say(recipe.name, printable(f"{recipe.title} ({state})"))
     say("", "sprl show NAME shows one, sprl bench NAME runs what is missing")
