@@ -71,7 +71,7 @@ def test_a_run_on_some_rows_from_training_to_the_next_run(capsys):
     assert len(ran(capsys, "predict", "run", "new.npz").splitlines()) == 4
     ran(capsys, "audit", "run", "--budget", 5, "--out", "list.csv")
     assert len(pd.read_csv("list.csv")) == 5
-    ran(capsys, "apply", "run", "--suggestions", 5)
+    assert "--rows" in ran(capsys, "apply", "run", "--suggestions", 5)  # in the command to train again
     ran(capsys, *words, "--labels", "run/corrected.csv", "--out", "again")
     again, corrected = labels_of("again"), pd.read_csv("run/corrected.csv", comment="#")
     assert again["id"].tolist() == labels["id"].tolist()

@@ -30,7 +30,7 @@ from sprl.stepping import Captured, Eager
 if TYPE_CHECKING:
     from sprl.run import Row, Run
 
-FORMAT = 3
+FORMAT = 4
 PLACES = ("data", "data_dir", "labels", "weights")  # fields of a config that say where something lies
 EVERY, SHARE = 30.0, 0.02  # seconds between two checkpoints, and the most of a run's time that they may take
 
@@ -156,6 +156,7 @@ def identity(run: Run) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "device": run.task.device.type,
+        "processes": run.task.ranks.count,
         "config": hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
         "data": run.fingerprint,
     }
@@ -179,7 +180,7 @@ def take_over(run: Run, saved: dict[str, Any], path: Path) -> None:
         compare_kinds({name: saved.get(name) for name in around}, around, "")
         method = check(saved, run)
         saved = copy.deepcopy(saved)  # out of the file, which the next saving moves away
-        if saved["stepper"] != state.stepper.name:
+        if saved["stepper"] != state.stepper.name and run.task.ranks.count == 1:
             state.stepper = Eager() if saved["stepper"] == "eager" else Captured(run.task.device, compiled=saved["stepper"] == "compiled")
         restore(state, saved["state"])
     except InputError:
@@ -203,6 +204,9 @@ def refuse_another_run(saved: dict[str, Any], wanted: dict[str, Any], path: Path
     if saved["device"] != wanted["device"]:
         was = printable(saved["device"])[:20]
         raise InputError(f"{path.parent} was trained on {was}, this is {wanted['device']}: go on where it was, or start a new run")
+    if saved["processes"] != wanted["processes"]:
+        told = f"{path.parent} was trained by {saved['processes']} processes, this is {wanted['processes']}"
+        raise InputError(f"{told}: go on with as many (torchrun --nproc-per-node), or start a new run")
     if saved["config"] != wanted["config"]:
         raise InputError(f"{path.parent / CONFIG} is not the one that {path.name} was made with: undo its changes, or start a new run")
     if saved["data"] != wanted["data"]:

@@ -34,6 +34,7 @@ from sprl.options import (
     Size,
     SkipBad,
     Stream,
+    SyncNorm,
     Weights,
     asked,
 )
@@ -79,6 +80,7 @@ def train(
     memory: Memory = "full",
     graph: Graph = None,
     compile: Compile = None,
+    sync_norm: SyncNorm = False,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder of the run. Default: runs/<data>-<n>, a fresh number.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run that --out holds, once the new one has its first checkpoint.")
@@ -300,9 +302,13 @@ def version(value: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
-    pass
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and context.invoked_subcommand != "train":
+        if os.environ.get("RANK") != "0":
+            raise typer.Exit(2)  # the first process says it
+        raise InputError(f"torchrun shares one run among processes: it goes with sprl train, not with sprl {context.invoked_subcommand}")
 
 
 def main() -> None:

@@ -6,10 +6,12 @@ import json
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,15 +19,18 @@ import torch
 from sprl import files, show
 from sprl.checkpoint import PLACES, Keeper, asked_interval, load
 from sprl.config import Config, find_device
+from sprl.engine import never
 from sprl.errors import InputError
 from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
 from sprl.labels import warn_of_doubts
 from sprl.methods import METHODS
 from sprl.model import read_config
+from sprl.ranks import Ranks
 from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
 from sprl.together import together
+from sprl.torchrun import Accord, announce, first_in_front, joined, tell
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -40,18 +45,19 @@ class Stop:
 
     @property
     def code(self) -> int:
-        """To exit with, as shells count."""
-        return 128 + self.signal
+        """To exit with, as shells count; another process may have been the one that was asked."""
+        return 128 + (self.signal or signal.SIGTERM)
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and a closed terminal as a request to end; a second one breaks off at once, which harms no file."""
+def stopping(once: bool = False) -> Iterator[Stop]:
+    """Ctrl-C, SIGTERM and a closed terminal as a request to end; a second one breaks off at once, which harms no file, unless it counts
+    `once`: torchrun passes on what the terminal has sent already."""
     stop = Stop()
 
     def note(number: int, _: Any) -> None:
         again, stop.signal = stop(), number
-        if again:
+        if again and not once:
             raise KeyboardInterrupt
 
     before = {number: signal.signal(number, note) for number in SIGNALS}
@@ -65,12 +71,22 @@ def stopping() -> Iterator[Stop]:
 def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int = 1) -> int:
     """A new run, or `count` side by side with seeds from the config's on, in OUT/seed-S. Returns the exit code."""
     asked_interval()  # better refused now than after the data was read
+    with joined(config) as ranks:
+        if ranks.count > 1 and count > 1:
+            raise InputError("--together trains several runs in one process: leave it out with torchrun, which shares one among several")
+        if ranks.rank:
+            return assist(config, ranks)
+        return lead(config, out, overwrite, demonstration, count, ranks)
+
+
+def lead(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int, ranks: Ranks) -> int:
+    """The run as the only process sees it, or the first of several."""
     seeds = range(config.seed, config.seed + count)
     if count > 1 and out is not None and (Path(out) / CONFIG).is_file():
         raise InputError(f"{out} holds a run itself: choose another --out for several")
     for seed in seeds:
         files.check_folder(out if count == 1 or out is None else str(Path(out) / f"seed-{seed}"), overwrite)
-    runs = prepared([replace(config, seed=seed) for seed in seeds])
+    runs = prepared([replace(config, seed=seed) for seed in seeds], ranks)
     with within_memory(runs[0].task.batch_size):
         show.plan(runs[0], demonstration, count)
     home = files.make_folder(out, runs[0].data.name, overwrite) if count == 1 or out is None else Path(out)
@@ -95,6 +111,13 @@ def discard_if_empty(path: Path, run: Run) -> None:
 
 def go_on(name: str, asked: Config, given: set[str], out: str | None, overwrite: bool) -> int:
     """The run in the folder `name`, from its last checkpoint to its end. `given`: the options that were asked for by name."""
+    with joined(asked) as ranks:
+        if ranks.rank:
+            return assist(None, ranks)
+        return lead_on(name, asked, given, out, overwrite, ranks)
+
+
+def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrite: bool, ranks: Ranks) -> int:
     path = Path(name).absolute()
     asked_interval()
     if overwrite:
@@ -112,26 +135,55 @@ def go_on(name: str, asked: Config, given: set[str], out: str | None, overwrite:
             raise InputError(f"{name} was started with {'; '.join(changes)}: leave these options out, or start a new run")
         if files.has_ended(path):
             show.say("Ended", f"{name} has ended already: its results are there")
+            tell(ranks, b"")
             return 0
         # what may be found elsewhere now; whether it is the same is seen by its content
         changed: dict[str, Any] = {place: found_at(getattr(asked, place)) for place in PLACES if place in given}
         changed |= {"device": asked.device} if "device" in given else {}
         with chdir(started_in(path)):  # relative paths and the default data folder count from there
-            run = prepared([replace(stored, **changed)])[0]
+            config = replace(stored, **changed)
+            tell(ranks, json.dumps([config.to_json(), os.getcwd()]).encode())
+            run = prepared([config], ranks)[0]
             with within_memory(run.task.batch_size):
                 resumed = load(path, run)
+                tell(ranks, (path / CHECKPOINT).read_bytes() if resumed else b"")
                 show.plan(run, demonstration=False)
                 show.resumed(run, resumed)
             return train([run], [path], [Path(name)], [False])
 
 
-def prepared(configs: Sequence[Config]) -> list[Run]:
+def assist(config: Config | None, ranks: Ranks) -> int:
+    """What the other processes do: the same steps, without a word and without a file. No config: the first one has it."""
+    started, resumes = os.getcwd(), config is None
+    if config is None:
+        told = tell(ranks, None)
+        if not told:
+            return 0
+        stored, started = json.loads(told)
+        config = Config(**stored)
+    with chdir(started if os.path.isdir(started) else "."), stopping(once=True) as stop:
+        run = prepared([config], ranks)[0]
+        content = tell(ranks, None) if resumes else b""
+        if content:
+            with TemporaryDirectory() as folder:
+                (Path(folder) / CHECKPOINT).write_bytes(content)
+                load(Path(folder), run)
+        run.seconds_expected()  # which the first one tells of
+        accord = Accord(ranks, stop)
+        for _ in run.train(lambda: accord.pause(never)):
+            if accord():
+                return stop.code
+    return 0
+
+
+def prepared(configs: Sequence[Config], ranks: Ranks) -> list[Run]:
     """Runs that differ in their seed: the data is read once, and shared where it lies on the device."""
-    with show.reading() as (say, progress), within_memory(configs[0].batch_size):
+    with show.reading() as (say, progress), within_memory(configs[0].batch_size), first_in_front(ranks):
         data = read(configs[0], say, progress)
         runs: list[Run] = []
         for config in configs:
-            runs.append(prepare(config, data, say, progress, beside=runs[0] if runs else None))
+            runs.append(prepare(config, data, say, progress, beside=runs[0] if runs else None, ranks=ranks))
+    check_alike(runs[0])
     if one_thread_does(runs[0]):
         torch.set_num_threads(1)
     return runs
@@ -142,15 +194,27 @@ def one_thread_does(run: Run) -> bool:
     return run.task.device.type == "cpu" and all(p.ndim <= 2 for p in run.state.networks.parameters())
 
 
+def check_alike(run: Run) -> None:
+    """All processes must have read the same data."""
+    own = torch.tensor(list(bytes.fromhex(run.fingerprint)), dtype=torch.uint8)
+    for rank, (other,) in enumerate(run.task.ranks.gathered([own])):
+        if not torch.equal(own, other):
+            raise InputError(f"process {rank} has read other data: give all machines the same files")
+
+
 def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], replaces: Sequence[bool]) -> int:
     """Train to the end or until asked to stop, and write the results. `names` are the folders' as the user wrote them."""
-    with stopping() as stop:
+    ranks = runs[0].task.ranks
+    announce(ranks, str(names[0]))
+    with stopping(once=ranks.count > 1) as signalled:
+        stop = Accord(ranks, signalled) if ranks.count > 1 else signalled
         keepers = [Keeper(path, run, stop, old) for run, path, old in zip(runs, paths, replaces, strict=True)]
         try:
-            fit(runs, keepers)
+            fit(runs, keepers, partial(stop.pause, keepers[0].pause) if isinstance(stop, Accord) else keepers[0].pause)
             summaries = []
             for run, path, name in zip(runs, paths, names, strict=True):
                 if run.rows:
+                    run.leave()
                     issues, summary = files.write_results(path, run)
                     summaries.append((run, summary, name))
                     if len(runs) == 1:
@@ -161,18 +225,18 @@ def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], rep
             unfinished = [(run, name) for run, name in zip(runs, names, strict=True) if len(run.rows) < run.task.epochs]
             for run, name in unfinished:
                 show.stopped(run, name)
-            return stop.code if unfinished else 0
+            return signalled.code if unfinished else 0
         except KeyboardInterrupt:
-            return stop.code
+            return signalled.code
         except InputError as error:
             good = [last_good(path, name, error) for path, name, keeper in zip(paths, names, keepers, strict=True) if not keeper.replaces]
             raise InputError(f"{error}{next(filter(None, good), '')}") from error
 
 
-def fit(runs: Sequence[Run], keepers: Sequence[Keeper]) -> None:
-    """Train and keep until all have ended or are to stop. If one fails, the others are saved."""
+def fit(runs: Sequence[Run], keepers: Sequence[Keeper], pause: Callable[[], bool]) -> None:
+    """Train and keep until all have ended or are to stop. If one fails, the others are saved. `pause`: of a single run."""
     keeper_of = {id(run): keeper for run, keeper in zip(runs, keepers, strict=True)}
-    rows = together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0].train(keepers[0].pause))
+    rows = together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0].train(pause))
     with within_memory(runs[0].task.batch_size), show.progress(runs) as update:
         try:
             for run, row in rows:

@@ -45,6 +45,7 @@ class Config:
     memory: str = "full"
     graph: bool | None = None
     compile: bool | None = None
+    sync_norm: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -18,6 +18,7 @@ from sprl.errors import InputError
 from sprl.fields import checked
 from sprl.labels import new_record, record, see
 from sprl.networks import Factory, build
+from sprl.ranks import ALONE, Ranks
 from sprl.seeds import stream_seed
 from sprl.state import Precision, Progress, State, Task
 from sprl.stepping import Eager, Stepper, arithmetic, pixels_to_float, tuned
@@ -42,8 +43,9 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
     """Networks with fresh weights, and empty memory."""
     method = checked(method)
     n, device = len(task.y), task.device
-    with Draws(device, stream_seed(task.seed, "weights")).lent():
+    with Draws(device, [stream_seed(task.seed, "weights")] * task.ranks.count, task.ranks).lent():
         networks = build(network, tuple(task.x.shape[1:]), task.num_classes, method.networks).to(device)
+    networks = task.ranks.prepared(networks)
     if task.channels_last and len(task.x.shape) == 4:
         networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     previous, host = place_table((n, task.num_classes), device, half=task.half_memory)
@@ -53,7 +55,7 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
         optimizer=task.optimizer(networks.parameters(), lr=task.lr),
         memory=new_record(previous) | method.init(task.y, task.num_classes, task.epochs),
         order=torch.Generator().manual_seed(stream_seed(task.seed, "batches")),
-        draws=Draws(device, stream_seed(task.seed, "draws")),
+        draws=Draws(device, [stream_seed(task.seed, "draws", rank) for rank in range(task.ranks.count)], task.ranks),
         stepper=stepper or Eager(),
         progress=Progress.of(n, task.batch_size, device),
         host={} if host is None else {"previous": host},
@@ -75,12 +77,14 @@ def batches_of(rows: Tensor, batch_size: int, done: int = 0) -> Iterator[Tensor]
     return (rows[i * batch_size : i * batch_size + sizes[i]] for i in range(done, len(sizes)))
 
 
-def with_values(x: Rows, parts: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Each batch with its rows' values where they are streamed; None where they are on the device, for the step to look up itself."""
-    if not isinstance(x, Streamed):
+def with_values(task: Task, parts: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Each batch with the values of this rank's share of its rows where they are streamed; None where they are on the device, for the step
+    to look up itself."""
+    if not isinstance(task.x, Streamed):
         return ((part, None) for part in parts)
     listed = list(parts)
-    return zip(listed, x.fetch(listed), strict=False)  # read ahead; nothing is read where nothing is left
+    values = task.x.fetch([task.ranks.mine(part) for part in listed])  # read ahead; nothing is read where nothing is left
+    return zip(listed, values, strict=False)
 
 
 def batches_left(task: Task, state: State) -> int:
@@ -102,10 +106,11 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None, pause: Calla
     left = batches_of(progress.rows, task.batch_size, progress.done)
     state.networks.train()
     with state.draws.lent(), tuned(task.device):
-        for index, raw in with_values(task.x, left):
+        for index, raw in with_values(task, left):
             state.stepper(task, state, index, raw)
             progress.done += 1
             if pause():
+                state.draws.share()
                 return None
     return end_epoch(task, state)
 
@@ -114,7 +119,7 @@ def begin_epoch(task: Task, state: State, rows: Tensor | None) -> None:
     """Set the rates, let the method choose, put the rows into this epoch's order."""
     clock = Clock(state.t + 1, task.epochs)
     set_rates(state.optimizer, clock, task.lr)
-    changes = state.method.refresh(state.memory, task.y, clock, lambda: predict(state.networks, task.x, precision=task.precision))
+    changes = state.method.refresh(state.memory, task.y, clock, lambda: predict_with(task, state.networks))
     for name, value in changes.items():
         state.memory[name].copy_(value)  # in place: a captured step reads it there
     n = len(task.y) if rows is None else len(rows)
@@ -132,6 +137,7 @@ def end_epoch(task: Task, state: State) -> Epoch:
     names = [name for name, value in state.memory.items() if value.ndim == 0]
     values = torch.stack([state.memory[name].double() for name in names]).tolist() if names else []
     facts = {name: value for name, value in zip(names, values, strict=True) if not math.isnan(value)}
+    state.draws.share()
     state.t += 1  # last: an epoch that was broken off is done again
     progress.rows = None
     return Epoch(state.t, loss, progress.chosen.clone(), facts)
@@ -155,7 +161,8 @@ def visit_unseen(task: Task, state: State) -> None:
     """Record a prediction in evaluation mode for the rows that no epoch has visited."""
     rows = (state.memory["visits"] == 0).nonzero().squeeze(1)
     if len(rows):
-        record(state.memory, see(predict_logits(state.networks, task.x, rows, precision=task.precision), task.y[rows]), rows)
+        logits = predict_logits(state.networks, task.x, rows, precision=task.precision, ranks=task.ranks)
+        record(state.memory, see(logits, task.y[rows]), rows)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:
@@ -172,14 +179,27 @@ def predict(networks: nn.ModuleList, x: Rows, rows: Tensor | None = None, precis
     return predict_logits(networks, x, rows, precision).softmax(-1).mean(0)
 
 
+def predict_with(task: Task, networks: nn.ModuleList, rows: Tensor | None = None) -> Tensor:
+    """The same of the rows that a run trains on, by all who train it."""
+    return predict_logits(networks, task.x, rows, task.precision, ranks=task.ranks).softmax(-1).mean(0)
+
+
 @torch.no_grad()
 def predict_logits(
-    networks: nn.ModuleList, x: Rows, rows: Tensor | None = None, precision: Precision = "fp32", batch_size: int = 1024
+    networks: nn.ModuleList,
+    x: Rows,
+    rows: Tensor | None = None,
+    precision: Precision = "fp32",
+    batch_size: int = 1024,
+    ranks: Ranks = ALONE,
 ) -> Tensor:
-    """Logits [M, N, C] in evaluation mode."""
+    """Logits [M, N, C] in evaluation mode; each rank computes its share."""
     was_training = networks.training
     networks.eval()
-    rows = torch.arange(len(x), device=x.device) if rows is None else rows
+    every = torch.arange(len(x), device=x.device) if rows is None else rows
+    ranks = ranks if len(every) >= ranks.count else ALONE  # too few to share
+    ranks.align(networks)
+    rows = ranks.mine(every)
     # large pictures in smaller batches, so that what a network makes of them fits too
     parts = rows.split(max(16, min(batch_size, batch_size * 3 * 32 * 32 // math.prod(x.shape[1:]))))
     logits = torch.empty(0, device=x.device)
@@ -192,4 +212,4 @@ def predict_logits(
         logits[:, done : done + len(part)] = found
         done += len(part)
     networks.train(was_training)
-    return logits
+    return ranks.whole(logits, len(every))

@@ -92,6 +92,10 @@ Compile = Annotated[
     bool | None, typer.Option("--compile/--no-compile", help="Compile the step for the GPU. Default: if that saves twice what it costs.")
 ]
 
+SyncNorm = Annotated[
+    bool, typer.Option("--sync-norm", help="With torchrun, on GPUs: batch norm over the whole batch, not over each process's share.")
+]
+
 
 def asked(params: dict[str, Any], **settled: Any) -> "Config":
     """The options of a command as a config, but for those that are settled otherwise."""

@@ -28,8 +28,9 @@ from sprl.errors import InputError, pick
 from sprl.generated import Labeller
 from sprl.labels import label_issues
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
+from sprl.ranks import ALONE, Ranks
 from sprl.state import State, Task, restore, snapshot
-from sprl.stepping import WARM, find_stepper, tuned
+from sprl.stepping import WARM, Shared, find_stepper, tuned
 from sprl.training import train_pausing
 from sprl.truth import told
 
@@ -54,6 +55,7 @@ class Run:
     labeller: Labeller | None = None  # what gave the labels, where a network did
     rows: list[Row] = field(default_factory=list)  # of the epochs that count
     seconds: float = 0.0
+    processes: int = 1  # that trained it
 
     def __iter__(self) -> Iterator[Row]:
         """Train, yielding the row of each epoch. While T1 is searched for, the count may step back (see training.train)."""
@@ -92,8 +94,12 @@ class Run:
         """As a 0-d tensor on the device, which may not have come to it yet. Of several networks, the mean of what each reaches."""
         if self.x_test is None or self.y_test is None:
             return None
-        logits = predict_logits(self.state.networks, self.x_test, precision=self.task.precision)
+        logits = predict_logits(self.state.networks, self.x_test, precision=self.task.precision, ranks=self.task.ranks)
         return (logits.argmax(-1) == self.y_test).double().mean()
+
+    def leave(self) -> None:
+        """Its training is over: from here on this process needs no other."""
+        self.task = replace(self.task, ranks=ALONE)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -119,7 +125,7 @@ class Run:
         task, state = self.task, self.state
         saved = snapshot(state)
         index = torch.arange(min(task.batch_size, len(task.y)), device=task.device)
-        raw = task.x[index] if isinstance(task.x, Streamed) else None
+        raw = task.x[task.ranks.mine(index)] if isinstance(task.x, Streamed) else None
         state.progress.begin(index)
         seconds = 0.0
         with state.draws.lent(), tuned(task.device):
@@ -182,6 +188,7 @@ class Run:
             "threads": torch.get_num_threads(),
             "precision": self.task.precision,
             "step": self.state.stepper.name,
+            "processes": self.processes,
             "versions": versions(),
         }
 
@@ -198,6 +205,7 @@ def prepare(
     say: Callable[[str], None] = quiet,
     progress: Progress = quiet,
     beside: Run | None = None,
+    ranks: Ranks = ALONE,
 ) -> Run:
     """Read the data, if none is given, and check everything that can be checked before training. Data that is given may be whole, or what
     `read` made of it for this config. Rows that a run `beside` this one holds on the device already are shared."""
@@ -235,7 +243,12 @@ def prepare(
         lr=lr,
         precision=precision,
     )
-    stepper = find_stepper(device, config.graph, config.compile, ours=not timm_name or config.frozen)
+    ours = not timm_name or config.frozen
+    stepper = find_stepper(device, config.graph, config.compile, ours) if ranks.count == 1 else Shared(ranks)
+    least = min(9 * len(data.y) // 10, batch_size // 2)  # the smallest batch of an epoch, or of the search for T1
+    if ranks.count > 1 and least < 2 * ranks.count:
+        told = f"batches of {batch_size}, of which the last may have {least} rows, are too small for {ranks.count} processes"
+        raise InputError(f"{told}: each needs 2 rows for batch norm; raise --batch-size or start fewer")
     task = Task(
         x=beside.task.x if beside is not None and beside.data.x is data.x else place(data.x, device, config.stream),
         y=torch.from_numpy(data.y).to(device),
@@ -248,13 +261,15 @@ def prepare(
         precision=precision,
         channels_last=True,
         half_memory=pick("memory", config.memory, ("full", "half")) == "half",
+        ranks=ranks,
     )
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     if beside is not None and beside.data.x_test is data.x_test:
         x_test = beside.x_test
     else:
         x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
-    return Run(config, data, task, start(task, method, make, stepper), why, x_test, backbone, pictures, labeller)
+    state = start(task, method, make, stepper)
+    return Run(config, data, task, state, why, x_test, backbone, pictures, labeller, processes=ranks.count)
 
 
 def known_rate(data: Data, config: Config) -> float | None:

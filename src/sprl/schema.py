@@ -86,7 +86,8 @@ def check(saved: dict[str, Any], run: Run) -> Method:
     check_warmup(saved["warmup"], like, run, search_of(method, run.task.epochs), saved["state"])
     check_rows(saved["rows"], t, run)
     require(type(saved["seconds"]) is float and 0 <= saved["seconds"] < math.inf, "seconds is no time")
-    steppers = ("eager", "captured", "compiled") if run.task.device.type == "cuda" else ("eager",)
+    steppers: tuple[str, ...] = ("eager", "captured", "compiled") if run.task.device.type == "cuda" else ("eager",)
+    steppers = steppers if run.task.ranks.count == 1 else (run.state.stepper.name,)
     require(type(saved["stepper"]) is str and saved["stepper"] in steppers, "stepper is none of this device")
     return method
 

@@ -89,7 +89,8 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     config, device = run.config, run.task.device
     setting(run, demonstration)
     seeds = f"seed {config.seed}" if count == 1 else f"seeds {config.seed} to {config.seed + count - 1}, side by side"
-    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}")
+    many = f", shared by {run.processes} processes" if run.processes > 1 else ""
+    say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}{many}")
     say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected() * count
     say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}")
@@ -215,7 +216,8 @@ def stopped(run: Run, path: Path) -> None:
     """Before its end: how far it came, and how to go on."""
     when = f"after epoch {len(run.rows)}" if run.rows else "in epoch 1"
     say("Stopped", f"{when} of {run.task.epochs}; what was learned so far is kept")
-    say("", f"go on with: sprl train --resume {shlex.quote(str(path))}")
+    many = f"as many processes ({run.processes}) and " if run.processes > 1 else ""
+    say("", f"go on with: {many}sprl train --resume {shlex.quote(str(path))}")
 
 
 def resumed(run: Run, found: bool) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sprl.core import Memory, Method
 from sprl.data.rows import Rows
 from sprl.draws import Draws
+from sprl.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from sprl.stepping import Stepper
@@ -44,6 +45,7 @@ class Task:
     precision: Precision = "fp32"  # of the networks' arithmetic; weights, losses and memory stay fp32
     channels_last: bool = False  # weights and activations of pictures as [B, H, W, C] in memory
     half_memory: bool = False  # previous predictions kept in 16 bits
+    ranks: Ranks = ALONE  # the processes that train it
 
     @property
     def device(self) -> torch.device:

@@ -17,6 +17,7 @@ from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import Seen, record, see
+from sprl.ranks import Ranks, in_parallel
 from sprl.state import Precision, State, Task, restore, snapshot
 
 
@@ -96,6 +97,42 @@ def update(optimizer: torch.optim.Optimizer, idle: Tensor | None) -> None:
     optimizer.found_inf = idle.float()  # type: ignore[attr-defined]  # fused ones leave out such a step on the GPU, unseen by the host
     optimizer.step()
     del optimizer.found_inf  # type: ignore[attr-defined]
+
+
+class Shared:
+    """Steps of which each of several processes computes its share (ranks.py), as they are written."""
+
+    name = "shared"
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.parallel: nn.Module | None = None
+
+    def __call__(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
+        self.parallel = self.parallel or in_parallel(state.networks)
+        train_step(task, state, index, task.x[self.ranks.mine(index)] if raw is None else raw, self.forward)
+
+    def forward(
+        self,
+        networks: nn.ModuleList,
+        method: Method,
+        augment: Callable[[Tensor], Tensor],
+        precision: Precision,
+        raw: Tensor,
+        index: Tensor,
+        y: Tensor,
+        memory: Memory,
+    ) -> tuple[Step, Seen]:
+        """As `forward`, of which `raw` is this rank's share of the batch."""
+        assert self.parallel is not None
+        x = augment(pixels_to_float(raw))
+        with arithmetic(precision, raw.device):
+            part = self.parallel(x).float()
+        logits = self.ranks.whole(part, len(index))
+        return method.step(logits, Batch(index, y), memory), see(logits, y)
+
+    def forget(self) -> None:
+        pass  # weights are brought back in place
 
 
 class Eager:

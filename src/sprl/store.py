@@ -32,7 +32,7 @@ from sprl.schema import Unreadable, require
 FORMAT = 1
 LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
 KEY = re.compile(r"[0-9a-f]{16}")
-MEANS = ("device", "stream", "graph", "compile")  # fields of a config that say how to compute, not what
+MEANS = ("device", "stream", "graph", "compile", "sync_norm")  # fields of a config that say how to compute, not what
 TOLD = ("noise_rate",)  # what a method makes of it is in its fields
 LATER = ("rows", "augment")  # fields that came after the first records: they count where they are set, so that those keep their names
 LAST = 10  # epochs whose mean is the result

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sprl.engine import Epoch, never, predict, run_epoch, visit_unseen
+from sprl.engine import Epoch, never, predict_with, run_epoch, visit_unseen
 from sprl.errors import SprlWarning
 from sprl.search import Search, first_as_good, held_out, search_of
 from sprl.state import State, Task, restore, snapshot
@@ -64,7 +64,7 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
         if epoch is None:
             yield None
             continue
-        score = search.score(predict(state.networks, task.x, held, task.precision), task.y[held]).item()
+        score = search.score(predict_with(task, state.networks, held), task.y[held]).item()
         better = score > max((s for t, (s, _) in seen.items() if t), default=-1.0)  # others can never become the first that is good enough
         seen[state.t] = score, snapshot(state) if better else None
         first = first_of(seen, search, len(held))
@@ -73,7 +73,7 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
     chosen = seen[first_of(seen, search, len(held))][1]
     assert chosen is not None
     restore(state, chosen)
-    value = state.method.found(state.t, predict(state.networks, task.x, held, task.precision))  # type: ignore[attr-defined]
+    value = state.method.found(state.t, predict_with(task, state.networks, held))  # type: ignore[attr-defined]
     if search.afresh:
         beginning = seen[0][1]
         assert beginning is not None

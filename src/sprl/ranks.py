@@ -1,0 +1,102 @@
+"""Several processes that train one run.
+
+Each process, or rank, passes its share of a batch through the networks; the logits are then shared, and every rank computes the loss, the
+choice and the records of the whole batch as a single process would, whatever the method. Gradients flow into a rank's own logits, and
+DistributedDataParallel sums them: they are those of the whole batch. What is shared of a batch, rows x classes numbers, is little beside
+the gradients.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """All ranks as one of them sees them. Of a single one, everything is its own and nothing is sent."""
+
+    rank: int = 0
+    count: int = 1
+    sync_norm: bool = False  # batch norm over the whole batch, not over each rank's share
+    store: Any = field(default=None, repr=False)  # torchrun's, which outlives any of them
+
+    def part(self, n: int) -> slice:
+        """Of n rows those of this rank: shares differ by one row at most, and none is in two."""
+        size, more = divmod(n, self.count)
+        first = self.rank * size + min(self.rank, more)
+        return slice(first, first + size + (self.rank < more))
+
+    def mine(self, rows: Tensor) -> Tensor:
+        return rows[self.part(len(rows))] if self.count > 1 else rows
+
+    def whole(self, logits: Tensor, n: int) -> Tensor:
+        """The logits [M, n, C] of all ranks from this one's [M, b, C], through which alone gradients flow."""
+        if self.count == 1:
+            return logits
+        own = self.part(n)
+        shared = logits.new_zeros(logits.shape[0], n, logits.shape[2])
+        shared[:, own] = logits.detach()
+        dist.all_reduce(shared)  # each row is one rank's, so nothing is rounded
+        return torch.cat([shared[:, : own.start], logits, shared[:, own.stop :]], 1)
+
+    def align(self, networks: nn.Module) -> None:
+        """Running statistics of the first rank for all, as before every step."""
+        if self.count > 1:
+            for buffer in networks.buffers():
+                dist.broadcast(buffer, 0)
+
+    def most(self, value: int) -> int:
+        """The largest of all ranks' values."""
+        if self.count == 1:
+            return value
+        found = torch.tensor(value)
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+        return int(found)
+
+    def gathered(self, tensors: list[Tensor]) -> list[list[Tensor]]:
+        """The tensors of every rank, which are alike in number and shape, in the host's memory."""
+        if self.count == 1:
+            return [tensors]
+        found: list[list[Tensor]] = [[] for _ in range(self.count)]
+        for tensor in tensors:
+            parts = [torch.empty_like(tensor) for _ in range(self.count)]
+            dist.all_gather(parts, tensor)
+            for place, part in zip(found, parts, strict=True):
+                place.append(part)
+        return found
+
+    def prepared(self, networks: nn.ModuleList) -> nn.ModuleList:
+        converted: nn.ModuleList = nn.SyncBatchNorm.convert_sync_batchnorm(networks) if self.sync_norm else networks
+        return converted
+
+
+ALONE = Ranks()
+
+
+class All(nn.Module):
+    """The networks as one module: [b, ...] -> logits [M, b, C]."""
+
+    def __init__(self, networks: nn.ModuleList) -> None:
+        super().__init__()
+        self.networks = networks
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([network(x) for network in self.networks])
+
+
+def in_parallel(networks: nn.ModuleList) -> DistributedDataParallel:
+    """The networks with gradients summed over ranks, while they are computed."""
+    parallel = DistributedDataParallel(All(networks))
+    parallel.register_comm_hook(None, summed)
+    return parallel
+
+
+# no postponed annotations here: torch reads these
+def summed(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
+    """Not the mean, which DistributedDataParallel takes by itself: every rank has the loss of the whole batch."""
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda done: done.value()[0])
