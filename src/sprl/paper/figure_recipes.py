@@ -10,7 +10,7 @@ from sprl.paper import numbers
 from sprl.paper.cell import Cell, Rule, at
 from sprl.paper.numbers import Setting
 from sprl.paper.recipe import Line, Panel
-from sprl.paper.runs import NETWORKS, NOISES, SETS, cell
+from sprl.paper.runs import NETWORKS, NOISES, SETS, Reading, cell
 from sprl.paper.table_recipes import table2, table4, table5
 
 
@@ -64,7 +64,7 @@ def figure5() -> list[Panel]:
     ]
 
 
-def sweep(dataset: str, noise: tuple[str, float], field: str, values: Sequence[float], setting: Setting, reading: str) -> Panel:
+def sweep(dataset: str, noise: tuple[str, float], field: str, values: Sequence[float], setting: Setting, reading: Reading) -> Panel:
     """Accuracy over the values of one field of SPRL, ConvNet: the last ten epochs, and the best."""
     run = cell(dataset, "convnet", *noise, "sprl", reading, setting)
     runs = tuple(at(run, fields=run.config.fields | {field: value}) for value in values)

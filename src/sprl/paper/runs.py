@@ -7,8 +7,8 @@ the curriculum grows: docs/method.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Literal
 
 from sprl.config import Config, needs_rate
 from sprl.methods import METHODS, SPRL
@@ -26,23 +26,27 @@ SETS = {
     "Clothing1M": "clothing1m",
 }
 NETWORKS = {"resnet18": "resnet18:stem=released", "convnet": "convnet"}
-READINGS: dict[str, dict[str, Any]] = {
-    "released": {"choice": "per-class", "predictions": "evaluated", "growth": "released", "limit": "none"},
-    "published": {"choice": "all", "predictions": "recorded", "growth": "eq6", "limit": "none"},
-}
+Reading = Literal["released", "published"]
 NOISES = (("symmetric", 0.2), ("symmetric", 0.5), ("symmetric", 0.8), ("pair", 0.45))
 LABELLED = {"CIFAR-10": 400, "CIFAR-100": 100}  # right labels a class that the labelling network learns from (section V.D)
 REAL_RATES = {"Food101": 0.2, "Clothing1M": 0.38}  # told to Co-teaching and Co-teaching+; the paper does not say what it told them
 
 
 def cell(
-    dataset: str, network: str, noise: str, rate: float | None, method: str, reading: str = "released", setting: Setting | None = None
+    dataset: str,
+    network: str,
+    noise: str,
+    rate: float | None,
+    method: str,
+    reading: Reading = "released",
+    setting: Setting | None = None,
 ) -> Cell:
     """A run of 200 epochs as the paper describes it (section V.A), SPRL and what is made of it with the setting of table A3 or A4."""
-    fields: dict[str, Any] = {}
-    if issubclass(METHODS[method], SPRL):
+    cls = METHODS[method]
+    if issubclass(cls, SPRL):
         T1, gamma_d = setting or numbers.settings()[dataset, network, noise, rate]
-        fields = READINGS[reading] | {"T1": T1, "gamma_d": gamma_d}
+        read = cls.as_released if reading == "released" else cls.as_published
+        fields = asdict(read(T1=T1, gamma_d=gamma_d))
     else:
         fields = told(dataset, noise, method)
     corrupt = {"clean": None, "real": None, "cnn": f"{GENERATED}:{LABELLED.get(dataset)}"}.get(noise, f"{noise}:{rate}")
