@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sprl import options
+from sprl import options, spread
 from sprl.errors import InputError
 
 EXAMPLES = """Examples:
@@ -16,7 +16,29 @@ sprl compare mine.npz --methods sprl,standard --corrupt pair:0.4 --seeds 5
 
 sprl compare cifar10 --labels human:worse --set sprl.T1=20 --together 4
 
+sprl compare cifar10 --corrupt symmetric:0.5 --engine ray --gpu 0.5
+
 Stopped? The same command goes on."""
+
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="J", min=1, help="Processes. Default: one a core, of one thread each; on a GPU one; on Ray as many as there is room for."
+    ),
+]
+Together = Annotated[int, typer.Option(metavar="R", min=1, help="Runs that each process trains side by side on the GPU.")]
+Engine = Annotated[
+    spread.Engine,
+    typer.Option(help="Processes on this machine, or tasks of a Ray cluster: that of $RAY_ADDRESS or `ray start`, else one started here."),
+]
+Gpu = Annotated[
+    float | None,
+    typer.Option(metavar="F", min=0, max=1, help="Share of a GPU that a process takes on Ray. Default: 1 where the cluster has GPUs."),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(metavar="I/N", help="Of all runs only every N-th from the I-th on, for job arrays: 1/N to N/N. The rest is left alone."),
+]
 
 
 def compare(
@@ -60,10 +82,11 @@ def compare(
     memory: options.Memory = "full",
     graph: options.Graph = None,
     compile: options.Compile = None,
-    jobs: Annotated[
-        int | None, typer.Option(metavar="J", min=1, help="Processes. Default: one a core, of one thread each; on a GPU one.")
-    ] = None,
-    together: Annotated[int, typer.Option(metavar="R", min=1, help="Runs that each process trains side by side on the GPU.")] = 1,
+    jobs: Jobs = None,
+    together: Together = 1,
+    engine: Engine = "local",
+    gpu: Gpu = None,
+    shard: Shard = None,
     store: Annotated[
         str, typer.Option(metavar="DIR", help="Where records of finished runs are kept, and looked for before anything is trained.")
     ] = "records",
@@ -86,5 +109,5 @@ def compare(
     if "" in (store, out):
         raise InputError("--store and --out need the name of a folder")
     config = options.asked(context.params, data=data or "digits", corrupt="symmetric:0.5" if demonstration else corrupt, fields={})
-    place = None if out is None else Path(out)
-    raise typer.Exit(hold(config, methods or ["all"], fields or [], seeds, jobs, together, Path(store), place, demonstration))
+    how, place = spread.asked(jobs, together, engine, gpu, shard), None if out is None else Path(out)
+    raise typer.Exit(hold(config, methods or ["all"], fields or [], seeds, how, Path(store), place, demonstration))

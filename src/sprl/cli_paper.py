@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sprl import options
+from sprl.cli_compare import Engine, Gpu, Jobs, Shard, Together
 from sprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,10 +69,11 @@ def bench(
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
-    jobs: Annotated[
-        int | None, typer.Option(metavar="J", min=1, help="Processes. Default: one a core, of one thread each; on a GPU one.")
-    ] = None,
-    together: Annotated[int, typer.Option(metavar="R", min=1, help="Runs that each process trains side by side on the GPU.")] = 1,
+    jobs: Jobs = None,
+    together: Together = 1,
+    engine: Engine = "local",
+    gpu: Gpu = None,
+    shard: Shard = None,
     store: Store = "records",
 ) -> None:
     """Make the runs of one of the paper's tables or figures that have no records yet, and show it.
@@ -82,12 +84,14 @@ def bench(
     from sprl.paper import present
     from sprl.paper.bench import How, carry
     from sprl.paper.cell import only as fitting
+    from sprl.spread import asked
 
+    spread = asked(jobs, together, engine, gpu, shard)
     recipe = asked_for(name, store, method, data, corrupt)
     if recipe is None:
         return
     cells = fitting(recipe.cells(short), only, optional=False)
-    how = How(data_dir, device, precision, Path(store), jobs, together)
+    how = How(data_dir, device, precision, Path(store), spread)
     code, ended = carry(recipe.name, cells, range(seed, seed + seeds), how, plan)
     if ended and not plan and code in (0, 2):
         present.present(recipe, only, short, Path(store), ran=True)

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from rich.text import Text
 
-from sprl import chart, files, show, store
+from sprl import chart, files, on_ray, show, store
 from sprl.checkpoint import asked_interval
 from sprl.commands import stopping, within_memory
 from sprl.compare import (
+    Job,
     Plan,
     Standing,
     assign,
@@ -36,6 +37,7 @@ from sprl.errors import printable
 from sprl.noise import MATRIX
 from sprl.run import read, versions
 from sprl.show import console, say
+from sprl.spread import Spread
 from sprl.store import Record
 from sprl.watch import amount, carry_out, each_note_once, grouped, stopped, team_for
 
@@ -45,14 +47,18 @@ def hold(
     names: Sequence[str],
     texts: Sequence[str],
     count: int,
-    jobs: int | None,
-    together: int,
+    spread: Spread,
     folder: Path,
     out: Path | None,
     demonstration: bool,
 ) -> int:
-    """Train what the store `folder` lacks, `jobs` processes with `together` runs each, and write the comparison. Returns the exit code."""
+    """Train what the store `folder` lacks, and write the comparison. Returns the exit code.
+
+    Of one in shards there is nothing to see until all of its runs have records: some methods with fewer seeds than others mislead.
+    """
     asked_interval()  # better refused now than later
+    if spread.engine == "ray":
+        on_ray.package()
     methods, named = choose(names)
     values = assign(texts, methods)
     for place in (folder, out or Path("compare")):
@@ -62,23 +68,35 @@ def hold(
             data = read(config, speak, progress)
             planned = plan(config, methods, named, values, range(config.seed, config.seed + count), data, speak, progress)
         out = Path("compare") / name_of(config, data.name) if out is None else out
-        records = {job.key: record for job in planned.jobs if (record := store.read(folder, job.key)) is not None}
-        left = [job for job in planned.jobs if job.key not in records]
-        groups = grouped(left, together)
-        team = team_for(planned.example, len(planned.jobs), jobs, together)
+        jobs, mine = planned.jobs, spread.part(planned.jobs)
+        there = found(jobs, folder)
+        left = [job for job in mine if job.key not in there]
+        groups = grouped(left, spread.together)
+        team = team_for(planned.example, max(1, len(mine)), spread)
         if team.threads is not None:
             torch.set_num_threads(team.threads)
-        announce(planned, records, groups, min(team.size, len(groups)), folder, demonstration)
-        failures, total = dict[str, str](), len(planned.jobs)
+        announce(planned, there, mine, groups, min(team.size, len(groups)), spread, folder, demonstration)
+        records, failures, total = {job.key: there[job.key] for job in mine if job.key in there}, dict[str, str](), len(mine)
         if groups:
             with stopping() as stop:
-                carry_out(groups, planned.data, folder, team, stop, planned.example, total, records, failures)
+                carry_out(groups, planned.data, folder, spread, team, stop, planned.example, total, records, failures)
             missing = [job for job in left if job.key not in records and job.name not in failures]
             if missing:
                 stopped(total - len(missing), total, missing, folder)
                 return stop.code
+        if spread.shard is not None:
+            records |= found([job for job in jobs if job.key not in records], folder)  # what others have made meanwhile
+            say("Shard", f"{spread.shard} has ended: {len(records)} of {amount(len(jobs))} have records")
+            if len(records) < len(jobs):
+                say("", "table and chart come with the last of them, or from the same command without --shard")
+                return 2 if failures else 0
     results(planned, records, failures, out)
     return 2 if failures else 0
+
+
+def found(jobs: Sequence[Job], folder: Path) -> dict[str, Record]:
+    """The records that are there, by key."""
+    return {job.key: record for job in jobs if (record := store.read(folder, job.key)) is not None}
 
 
 def name_of(config: Config, data: str) -> str:
@@ -90,7 +108,16 @@ def name_of(config: Config, data: str) -> str:
     return "-".join(filter(None, (data, rows, (noise or "").replace(":", "-"))))
 
 
-def announce(planned: Plan, records: dict[str, Record], groups: Sequence[Group], count: int, folder: Path, demonstration: bool) -> None:
+def announce(
+    planned: Plan,
+    records: dict[str, Record],
+    mine: Sequence[Job],
+    groups: Sequence[Group],
+    count: int,
+    spread: Spread,
+    folder: Path,
+    demonstration: bool,
+) -> None:
     """Before it starts: what is compared, what is there already, how long the rest takes."""
     example, jobs = planned.example, planned.jobs
     show.setting(example, demonstration)
@@ -114,11 +141,14 @@ def announce(planned: Plan, records: dict[str, Record], groups: Sequence[Group],
                 "",
                 f"{len(elsewhere)} of them made on {', '.join(sorted(set(elsewhere)))}, this is {here}: seconds differ",
             )
+    if spread.shard is not None:
+        say("Shard", f"{spread.shard}: {amount(len(mine))} of these, {sum(map(len, groups))} to train")
     if not groups:
         return
     device, together = example.task.device, max(map(len, groups))
     seconds = example.seconds_expected() * sum(job.networks for group in groups for job in group) / count
     where = f"on {device}" + (f", {count} processes" if count > 1 else "") + (f", {together} runs side by side" if together > 1 else "")
+    where += ", one after the other: a Ray cluster takes less" if spread.engine == "ray" and count == 1 else ""
     say("Time", f"{'about' if together == 1 else 'at most'} {show.duration(seconds)} {where}")
     if together > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing: --jobs does")

@@ -9,14 +9,14 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
-from sprl import crew, show, store
+from sprl import crew, on_ray, show, store
 from sprl.commands import last_checkpoint, one_thread_does
 from sprl.compare import Job
 from sprl.crew import Event, Group
@@ -24,6 +24,7 @@ from sprl.data import Data
 from sprl.errors import SprlWarning, printable
 from sprl.run import Run
 from sprl.show import console, say
+from sprl.spread import Spread
 from sprl.store import Record
 
 QUIET = 60.0  # seconds without a word in a log
@@ -36,12 +37,14 @@ class Team(NamedTuple):
     threads: int | None
 
 
-def team_for(example: Run, runs: int, jobs: int | None, together: int) -> Team:
+def team_for(example: Run, runs: int, spread: Spread) -> Team:
     """By what the whole takes, so that going on with it changes neither."""
     if example.task.device.type != "cpu":
-        return Team(jobs or 1, None)
+        return Team(spread.jobs or 1, None)
+    if spread.engine == "ray":
+        return Team(spread.jobs or 1, 1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    size = jobs or min(cores, math.ceil(runs / together))
+    size = spread.jobs or min(cores, math.ceil(runs / spread.together))
     return Team(size, 1 if one_thread_does(example) else max(1, cores // size))
 
 
@@ -55,6 +58,7 @@ def carry_out(
     groups: Sequence[Group],
     data: Data,
     folder: Path,
+    spread: Spread,
     team: Team,
     stop: Callable[[], bool],
     beside: Run,
@@ -65,11 +69,17 @@ def carry_out(
     """Train all groups to records of the store `folder`, as far as nobody says to stop; `records` by key and `failures` by name grow to
     `total` runs."""
     size = min(team.size, len(groups))
-    if size == 1:
-        events = crew.one_by_one(groups, data, folder, stop, beside)
-    else:
-        events = crew.side_by_side(size, groups, folder, team.threads, stop)
-    with suppress(KeyboardInterrupt), closing(events):
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
+        if spread.engine == "ray":
+            room = stack.enter_context(on_ray.joined(spread.gpu, beside.config.device))
+            once = min(room.fits, len(groups), spread.jobs or room.fits)
+            say("Ray", f"{room.whole}: {f'{once} at once' if once else 'no room for a process yet, waiting for a machine that has it'}")
+            events = on_ray.on_ray(groups, folder, room.gpu, spread.jobs, stop)
+        elif size == 1:
+            events = crew.one_by_one(groups, data, folder, stop, beside)
+        else:
+            events = crew.side_by_side(size, groups, folder, team.threads, stop)
+        stack.enter_context(closing(events))
         follow(events, total, records, failures)
 
 
