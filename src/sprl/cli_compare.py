@@ -20,26 +20,6 @@ sprl compare cifar10 --corrupt symmetric:0.5 --engine ray --gpu 0.5
 
 Stopped? The same command goes on."""
 
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="J", min=1, help="Processes. Default: one a core, of one thread each; on a GPU one; on Ray as many as there is room for."
-    ),
-]
-Together = Annotated[int, typer.Option(metavar="R", min=1, help="Runs that each process trains side by side on the GPU.")]
-Engine = Annotated[
-    spread.Engine,
-    typer.Option(help="Processes on this machine, or tasks of a Ray cluster: that of $RAY_ADDRESS or `ray start`, else one started here."),
-]
-Gpu = Annotated[
-    float | None,
-    typer.Option(metavar="F", min=0, max=1, help="Share of a GPU that a process takes on Ray. Default: 1 where the cluster has GPUs."),
-]
-Shard = Annotated[
-    str | None,
-    typer.Option(metavar="I/N", help="Of all runs only every N-th from the I-th on, for job arrays: 1/N to N/N. The rest is left alone."),
-]
-
 
 def compare(
     context: typer.Context,
@@ -82,11 +62,11 @@ def compare(
     memory: options.Memory = "full",
     graph: options.Graph = None,
     compile: options.Compile = None,
-    jobs: Jobs = None,
-    together: Together = 1,
-    engine: Engine = "local",
-    gpu: Gpu = None,
-    shard: Shard = None,
+    jobs: options.Jobs = None,
+    together: options.Together = 1,
+    engine: options.Engine = "local",
+    gpu: options.Gpu = None,
+    shard: options.Shard = None,
     store: Annotated[
         str, typer.Option(metavar="DIR", help="Where records of finished runs are kept, and looked for before anything is trained.")
     ] = "records",

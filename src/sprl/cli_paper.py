@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sprl import options
-from sprl.cli_compare import Engine, Gpu, Jobs, Shard, Together
 from sprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,11 +68,11 @@ def bench(
     data_dir: options.DataDir = None,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
-    jobs: Jobs = None,
-    together: Together = 1,
-    engine: Engine = "local",
-    gpu: Gpu = None,
-    shard: Shard = None,
+    jobs: options.Jobs = None,
+    together: options.Together = 1,
+    engine: options.Engine = "local",
+    gpu: options.Gpu = None,
+    shard: options.Shard = None,
     store: Store = "records",
 ) -> None:
     """Make the runs of one of the paper's tables or figures that have no records yet, and show it.

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sprl import spread
+
 if TYPE_CHECKING:
     from sprl.config import Config
 
@@ -94,6 +96,25 @@ Compile = Annotated[
 
 SyncNorm = Annotated[
     bool, typer.Option("--sync-norm", help="With torchrun, on GPUs: batch norm over the whole batch, not over each process's share.")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="J", min=1, help="Processes. Default: one a core, of one thread each; on a GPU one; on Ray as many as there is room for."
+    ),
+]
+Together = Annotated[int, typer.Option(metavar="R", min=1, help="Runs that each process trains side by side on the GPU.")]
+Engine = Annotated[
+    spread.Engine,
+    typer.Option(help="Processes on this machine, or tasks of a Ray cluster: that of $RAY_ADDRESS or `ray start`, else one started here."),
+]
+Gpu = Annotated[
+    float | None,
+    typer.Option(metavar="F", min=0, max=1, help="Share of a GPU that a process takes on Ray. Default: 1 where the cluster has GPUs."),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(metavar="I/N", help="Of all runs only every N-th from the I-th on, for job arrays: 1/N to N/N. The rest is left alone."),
 ]
 
 
