@@ -86,7 +86,7 @@ CRAFTED = {
     "a key more": (lambda c: c.update(more=1), "it has other keys"),
     "a list": (lambda c: [c], "it holds something else"),
     "no format": (lambda c: c.pop("format"), "it holds something else"),
-    "another format": (lambda c: c.update(format=1), "has the format 1, this version of sprl reads 3"),
+    "another format": (lambda c: c.update(format=1), "has the format 1, this version of sprl reads 4"),
     "another config": (lambda c: c.update(config="0" * 64), "config.json is not the one"),
     "a config that is no hash": (lambda c: c.update(config=0), "it holds something else"),
     "other data": (lambda c: c.update(data="0" * 64), "the data is not what"),
