@@ -14,7 +14,7 @@ from torch import nn
 from sprl.data import digits
 from sprl.data.rows import Streamed
 from sprl.engine import start
-from sprl.methods import SPRL, CoTeaching, Standard
+from sprl.methods import SPRL, CoTeaching, MentorNet, Standard
 from sprl.noise import corrupt
 from sprl.ranks import ALONE, Ranks
 from sprl.state import Task
@@ -27,6 +27,7 @@ METHODS = {
     "sprl, evaluated": SPRL.as_released(T1=2, gamma_d=10.0),
     "sprl, T1 searched": SPRL(),
     "co-teaching": CoTeaching(noise_rate=0.4),
+    "mentornet, drawing": MentorNet(curriculum="pd", first_dropout=0.9, dropout=0.9),
 }
 
 
@@ -65,12 +66,14 @@ def test_they_equal_one_process_up_to_the_order_of_sums(count, tmp_path):
     torch.multiprocessing.spawn(one_of_many, (count, str(tmp_path), port), nprocs=count)
     first, *others = [torch.load(tmp_path / f"{rank}.pt") for rank in range(count)]
     for name, method in METHODS.items():
+        for part, value in first[name].items():  # among each other to the bit
+            assert all(torch.equal(other[name][part].nan_to_num(), value.nan_to_num()) for other in others), (name, part)
+        if "drawing" in name:  # from another stream than a single process
+            continue
         alone = trained(method, ALONE)
         assert (first[name]["was_chosen"] != alone["was_chosen"]).sum() <= 2  # of 1,347: where two are as likely but for the last bit
         for part in ("losses", "weights", "previous", "support"):
             assert torch.allclose(first[name][part], alone[part], rtol=1e-3, atol=1e-4), (name, part)
-        for part, value in first[name].items():  # and among each other to the bit
-            assert all(torch.equal(other[name][part].nan_to_num(), value.nan_to_num()) for other in others), (name, part)
     assert all(torch.equal(first["streamed"][part], value) for part, value in first["sprl"].items() if not value.isnan().any())
 
 

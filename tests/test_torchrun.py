@@ -58,7 +58,7 @@ def test_it_is_as_good_as_one_process_and_goes_on_to_the_same_end_when_one_is_ki
         assert time.monotonic() - began < 60
         assert broken.returncode != 0
         lost = "one of the 2 processes was lost, and the run ends here"
-        assert said(out) == [f"sprl: {lost}: go on with as many processes and sprl train --resume {name}"]
+        assert said(out) == [f"sprl: {lost}: go on with as many and sprl train --resume {name}"]
         again = torchrun(tmp_path, 2, "train", "--resume", name)
         out = again.communicate(timeout=120)[0]
         assert again.returncode == 0, out
@@ -90,6 +90,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
         (("train", "--sync-norm"), "--sync-norm is for GPUs"),
         (("train", "--resume", "nowhere"), "nowhere is no run"),
         (("train", "--together", "2"), "--together trains several runs in one process"),
+        (("train", "--set", "foo"), "--set 'foo' must be FIELD=VALUE"),
         (("compare",), "it goes with sprl train, not with sprl compare"),
     ],
 )

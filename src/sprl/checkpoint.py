@@ -54,6 +54,7 @@ class Keeper:
         self.folder, self.run, self.stop, self.replaces, self.clock = folder, run, stop, replaces, clock
         self.interval = asked_interval() if interval is None else interval
         self.due = clock() + (EVERY if self.interval is None else self.interval)
+        self.saved = not replaces and (folder / CHECKPOINT).exists()  # so that the run can be gone on with
 
     def pause(self) -> bool:
         """Whether training should come to a halt after this batch, for `keep`."""
@@ -82,6 +83,7 @@ class Keeper:
             self.replaces = False
         else:
             save(self.folder, self.run)
+        self.saved = True
         now = self.clock()
         self.due = now + (max(EVERY, (now - began) / SHARE) if self.interval is None else self.interval)
 

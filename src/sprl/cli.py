@@ -2,14 +2,15 @@
 
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from sprl import __version__, cli_compare, cli_paper
-from sprl.errors import InputError, SprlWarning, printable
+from sprl.errors import InputError, RankError, SprlWarning, printable
 from sprl.options import (
     Augment,
     BatchSize,
@@ -38,6 +39,7 @@ from sprl.options import (
     Weights,
     asked,
 )
+from sprl.spread import processes
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # ours or click's, whichever this typer stands on
 
@@ -305,9 +307,7 @@ def options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and context.invoked_subcommand != "train":
-        if os.environ.get("RANK") != "0":
-            raise typer.Exit(2)  # the first process says it
+    if processes() > 1 and context.invoked_subcommand != "train":
         raise InputError(f"torchrun shares one run among processes: it goes with sprl train, not with sprl {context.invoked_subcommand}")
 
 
@@ -322,18 +322,34 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     warnings.showwarning = one_line
     warnings.simplefilter("always", SprlWarning)
+    spoken_for = False
     try:
-        sys.exit(app(prog_name="sprl", standalone_mode=False) or 0)
+        end(app(prog_name="sprl", standalone_mode=False) or 0)
+    except SystemExit as error:
+        end(error.code)
     except InputError as error:
-        message = str(error)
+        message, spoken_for = str(error), isinstance(error, RankError)
     except UsageError as error:
         message = error.format_message()
     except BrokenPipeError:  # whoever read us has enough, e.g. `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        end(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        end(130)
     except OSError as error:  # a full disk, a folder taken away
         message = f"{error.filename or 'a file'}: {error.strerror or error}"
+    if os.environ.get("RANK", "0") != "0" and os.environ.get("WORLD_SIZE", "1") != "1" and not spoken_for:
+        end(2)  # the first process says it
     print(f"sprl: {printable(message)}", file=sys.stderr)
-    sys.exit(2)
+    end(2)
+
+
+def end(code: Any) -> NoReturn:
+    """Of processes that share a run without any ado: what of torch.distributed is still about would abort them as Python ends."""
+    if os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code and os.environ["RANK"] != "0":
+            time.sleep(5)  # torchrun ends all once one has ended so: the first is to say why before
+        os._exit(code or 0)
+    sys.exit(code)

@@ -77,8 +77,9 @@ def bench(
 ) -> None:
     """Make the runs of one of the paper's tables or figures that have no records yet, and show it.
 
-    Says first what is there, what is missing, and how long that takes. Finished runs are kept
-    as records, a run that is stopped is gone on with: the same command carries on.
+    Says first what is there, what is missing, and how long that takes.
+
+    Finished runs are kept as records, a stopped one is gone on with: the same command carries on.
     """
     from sprl.paper import present
     from sprl.paper.bench import How, carry
@@ -91,9 +92,9 @@ def bench(
         return
     cells = fitting(recipe.cells(short), only, optional=False)
     how = How(data_dir, device, precision, Path(store), spread)
-    code, ended = carry(recipe.name, cells, range(seed, seed + seeds), how, plan)
-    if ended and not plan and code in (0, 2):
-        present.present(recipe, only, short, Path(store), ran=True)
+    code, done = carry(recipe.name, cells, range(seed, seed + seeds), how, plan)
+    if done and not plan and code in (0, 2):
+        present.present(recipe, only, short, Path(store), ran=True, known=done)
     raise typer.Exit(code)
 
 

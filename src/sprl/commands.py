@@ -30,7 +30,7 @@ from sprl.ranks import Ranks
 from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
 from sprl.together import together
-from sprl.torchrun import Accord, announce, first_in_front, joined, tell
+from sprl.torchrun import Accord, announce, first_in_front, joined, seated, tell
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -71,7 +71,7 @@ def stopping(once: bool = False) -> Iterator[Stop]:
 def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int = 1) -> int:
     """A new run, or `count` side by side with seeds from the config's on, in OUT/seed-S. Returns the exit code."""
     asked_interval()  # better refused now than after the data was read
-    with joined(config) as ranks:
+    with joined() as ranks:
         if ranks.count > 1 and count > 1:
             raise InputError("--together trains several runs in one process: leave it out with torchrun, which shares one among several")
         if ranks.rank:
@@ -81,6 +81,7 @@ def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool,
 
 def lead(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int, ranks: Ranks) -> int:
     """The run as the only process sees it, or the first of several."""
+    ranks = seated(ranks, config)
     seeds = range(config.seed, config.seed + count)
     if count > 1 and out is not None and (Path(out) / CONFIG).is_file():
         raise InputError(f"{out} holds a run itself: choose another --out for several")
@@ -111,7 +112,7 @@ def discard_if_empty(path: Path, run: Run) -> None:
 
 def go_on(name: str, asked: Config, given: set[str], out: str | None, overwrite: bool) -> int:
     """The run in the folder `name`, from its last checkpoint to its end. `given`: the options that were asked for by name."""
-    with joined(asked) as ranks:
+    with joined() as ranks:
         if ranks.rank:
             return assist(None, ranks)
         return lead_on(name, asked, given, out, overwrite, ranks)
@@ -142,6 +143,7 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
         changed |= {"device": asked.device} if "device" in given else {}
         with chdir(started_in(path)):  # relative paths and the default data folder count from there
             config = replace(stored, **changed)
+            ranks = seated(ranks, config)
             tell(ranks, json.dumps([config.to_json(), os.getcwd()]).encode())
             run = prepared([config], ranks)[0]
             with within_memory(run.task.batch_size):
@@ -161,6 +163,7 @@ def assist(config: Config | None, ranks: Ranks) -> int:
             return 0
         stored, started = json.loads(told)
         config = Config(**stored)
+    ranks = seated(ranks, config)
     with chdir(started if os.path.isdir(started) else "."), stopping(once=True) as stop:
         run = prepared([config], ranks)[0]
         content = tell(ranks, None) if resumes else b""
@@ -205,12 +208,12 @@ def check_alike(run: Run) -> None:
 def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], replaces: Sequence[bool]) -> int:
     """Train to the end or until asked to stop, and write the results. `names` are the folders' as the user wrote them."""
     ranks = runs[0].task.ranks
-    announce(ranks, str(names[0]))
     with stopping(once=ranks.count > 1) as signalled:
         stop = Accord(ranks, signalled) if ranks.count > 1 else signalled
         keepers = [Keeper(path, run, stop, old) for run, path, old in zip(runs, paths, replaces, strict=True)]
         try:
-            fit(runs, keepers, partial(stop.pause, keepers[0].pause) if isinstance(stop, Accord) else keepers[0].pause)
+            pause = partial(stop.pause, keepers[0].pause) if isinstance(stop, Accord) else keepers[0].pause
+            fit(runs, keepers, pause, names)
             summaries = []
             for run, path, name in zip(runs, paths, names, strict=True):
                 if run.rows:
@@ -233,7 +236,7 @@ def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], rep
             raise InputError(f"{error}{next(filter(None, good), '')}") from error
 
 
-def fit(runs: Sequence[Run], keepers: Sequence[Keeper], pause: Callable[[], bool]) -> None:
+def fit(runs: Sequence[Run], keepers: Sequence[Keeper], pause: Callable[[], bool], names: Sequence[Path]) -> None:
     """Train and keep until all have ended or are to stop. If one fails, the others are saved. `pause`: of a single run."""
     keeper_of = {id(run): keeper for run, keeper in zip(runs, keepers, strict=True)}
     rows = together(runs) if len(runs) > 1 else ((runs[0], row) for row in runs[0].train(pause))
@@ -241,6 +244,8 @@ def fit(runs: Sequence[Run], keepers: Sequence[Keeper], pause: Callable[[], bool
         try:
             for run, row in rows:
                 stopped = keeper_of[id(run)].keep(row)
+                if keeper_of[id(run)].saved:
+                    announce(run.task.ranks, str(names[0]))
                 if row is not None:
                     update(run, row)
                 if stopped:

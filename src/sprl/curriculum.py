@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from sprl.functional import choose
+from sprl.functional import choose, likeliest
 
 # Where "auto" draws its lines in functional.spread; docs/log.md has what symmetric, pair and people's noise measure.
 LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
@@ -18,7 +18,7 @@ def longest_warmup(T: int) -> int:
 def contradicted(p: Tensor, y: Tensor) -> Tensor:
     """The share of the samples seen whose label is not the one predicted."""
     seen = p.sum(1) > 0
-    return ((p.argmax(1) != y) & seen).sum() / seen.sum()
+    return ((likeliest(p) != y) & seen).sum() / seen.sum()
 
 
 def suits_limit(spreading: Tensor, p: Tensor, y: Tensor) -> Tensor:
@@ -36,5 +36,7 @@ def curriculum(p: Tensor, y: Tensor, size: int, per_class: bool, limited: bool) 
     """v [N]: the `size` samples of the likeliest labels, of each given class the same share; limited: no more than agree with p [N, C]."""
     group = y if per_class else torch.zeros_like(y)
     likely = p.gather(1, y.unsqueeze(1)).squeeze(1)
-    agree = torch.bincount(group[(p.argmax(1) == y) & (p.sum(1) > 0)], minlength=p.shape[1])
-    return choose(likely, group, size, agree if limited else None)
+    if not limited:
+        return choose(likely, group, size)
+    agree = torch.bincount(group[(likeliest(p) == y) & (p.sum(1) > 0)], minlength=p.shape[1])
+    return choose(likely, group, size, agree)

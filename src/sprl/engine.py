@@ -55,7 +55,7 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
         optimizer=task.optimizer(networks.parameters(), lr=task.lr),
         memory=new_record(previous) | method.init(task.y, task.num_classes, task.epochs),
         order=torch.Generator().manual_seed(stream_seed(task.seed, "batches")),
-        draws=Draws(device, [stream_seed(task.seed, "draws", rank) for rank in range(task.ranks.count)], task.ranks),
+        draws=Draws(device, [stream_seed(task.seed, "draws", *([rank] if rank else [])) for rank in range(task.ranks.count)], task.ranks),
         stepper=stepper or Eager(),
         progress=Progress.of(n, task.batch_size, device),
         host={} if host is None else {"previous": host},
@@ -197,8 +197,8 @@ def predict_logits(
     was_training = networks.training
     networks.eval()
     every = torch.arange(len(x), device=x.device) if rows is None else rows
-    ranks = ranks if len(every) >= ranks.count else ALONE  # too few to share
     ranks.align(networks)
+    ranks = ranks if len(every) >= ranks.count else ALONE  # too few to share
     rows = ranks.mine(every)
     # large pictures in smaller batches, so that what a network makes of them fits too
     parts = rows.split(max(16, min(batch_size, batch_size * 3 * 32 * 32 // math.prod(x.shape[1:]))))

@@ -8,6 +8,10 @@ class InputError(ValueError):
     """Bad input. The command line prints its message alone and exits with 2; in Python it is a ValueError."""
 
 
+class RankError(InputError):
+    """Of several processes that share a run, what one has to say for all."""
+
+
 class SprlWarning(UserWarning):
     """Something a user should know about a run that goes on all the same."""
 

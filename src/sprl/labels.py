@@ -119,12 +119,13 @@ def label_quality(memory: Memory) -> Tensor:
 def pred_probs(memory: Memory) -> NDArray[np.float32]:
     """The prediction of each sample's last visit [N, C], in-sample: the network trained on these labels. Equal for all classes where none
     was made."""
-    p = memory["previous"].float().cpu()
+    p = memory["previous"].to("cpu", torch.float32, copy=True)  # the one copy: all else is done in its place
     total = p.sum(1, keepdim=True)
-    return torch.where(total > 0, p / total.clamp(min=1e-12), 1 / p.shape[1]).numpy()
+    return p.div_(total.clamp(min=1e-12)).masked_fill_(~(total > 0), 1 / p.shape[1]).numpy()
 
 
 FEW = 3  # samples of so small a class are not flagged: who is to say that they are wrong?
+PART = 2**20  # predictions of the table that are looked at together: it may fill the memory, and its classes may be many
 
 
 def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None) -> pd.DataFrame:
@@ -151,14 +152,16 @@ def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None
 def suggest(previous: Tensor, y: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
     """A class for each sample and its probability [N]: the given one where it is rather right than `wrong` [N], else the likeliest other,
     by the square of the latest prediction, since resistance keeps networks less sure than they could be."""
-    best, confidence = [], []
-    for p, given, doubt in zip(previous.split(2**18), y.split(2**18), wrong.split(2**18), strict=True):  # in parts: p may fill the memory
-        others = p.double().square().scatter(1, given.unsqueeze(1), 0.0).cpu()
+    best, confidence = torch.empty(len(y), dtype=torch.int64), torch.empty(len(y), dtype=torch.float64)
+    size = max(1, PART // previous.shape[1])
+    for part in (slice(i, i + size) for i in range(0, len(y), size)):
+        given, doubt = y[part], wrong[part]
+        others = previous[part].to(torch.float64, copy=True).square_().scatter_(1, given.unsqueeze(1), 0.0).cpu()
         share, other = (others / others.sum(1, keepdim=True).clamp(min=1e-300)).max(1)
         keep = doubt <= 0.5
-        best.append(torch.where(keep, given.cpu(), other))
-        confidence.append(torch.where(keep, 1 - doubt, doubt * share))
-    return torch.cat(best), torch.cat(confidence)
+        best[part] = torch.where(keep, given.cpu(), other)
+        confidence[part] = torch.where(keep, 1 - doubt, doubt * share)
+    return best, confidence
 
 
 def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:

@@ -1,8 +1,8 @@
 """Several processes that train one run.
 
 Each process, or rank, passes its share of a batch through the networks; the logits are then shared, and every rank computes the loss, the
-choice and the records of the whole batch as a single process would, whatever the method. Gradients flow into a rank's own logits, and
-DistributedDataParallel sums them: they are those of the whole batch. What is shared of a batch, rows x classes numbers, is little beside
+choice and the records of the whole batch as a single process would, whatever the method. Gradients flow into a rank's own logits; summed
+over ranks by DistributedDataParallel they are those of the whole batch. What is shared of a batch, rows x classes numbers, is little beside
 the gradients.
 """
 
@@ -41,6 +41,8 @@ class Ranks:
         shared = logits.new_zeros(logits.shape[0], n, logits.shape[2])
         shared[:, own] = logits.detach()
         dist.all_reduce(shared)  # each row is one rank's, so nothing is rounded
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: gradient * self.count)  # of whose mean over ranks DistributedDataParallel makes the sum
         return torch.cat([shared[:, : own.start], logits, shared[:, own.stop :]], 1)
 
     def align(self, networks: nn.Module) -> None:
@@ -49,13 +51,12 @@ class Ranks:
             for buffer in networks.buffers():
                 dist.broadcast(buffer, 0)
 
-    def most(self, value: int) -> int:
-        """The largest of all ranks' values."""
-        if self.count == 1:
-            return value
-        found = torch.tensor(value)
-        dist.all_reduce(found, dist.ReduceOp.MAX)
-        return int(found)
+    def most(self, *values: int) -> list[int]:
+        """The largest of all ranks' values, one by one."""
+        found = torch.tensor(values)
+        if self.count > 1:
+            dist.all_reduce(found, dist.ReduceOp.MAX)
+        return found.tolist()
 
     def gathered(self, tensors: list[Tensor]) -> list[list[Tensor]]:
         """The tensors of every rank, which are alike in number and shape, in the host's memory."""
@@ -89,14 +90,5 @@ class All(nn.Module):
 
 
 def in_parallel(networks: nn.ModuleList) -> DistributedDataParallel:
-    """The networks with gradients summed over ranks, while they are computed."""
-    parallel = DistributedDataParallel(All(networks))
-    parallel.register_comm_hook(None, summed)
-    return parallel
-
-
-# no postponed annotations here: torch reads these
-def summed(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
-    """Not the mean, which DistributedDataParallel takes by itself: every rank has the loss of the whole batch."""
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
-    return work.get_future().then(lambda done: done.value()[0])
+    """The networks with gradients averaged over ranks, while they are computed."""
+    return DistributedDataParallel(All(networks))

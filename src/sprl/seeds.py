@@ -8,7 +8,6 @@ import numpy as np
 STREAMS = ("noise", "weights", "batches", "holdout", "draws", "labeller", "rows")
 
 
-def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout", "draws", "labeller", "rows"], rank: int = 0) -> int:
-    """A seed for one stream, and of several processes for each, statistically independent of the others'."""
-    words = [seed, STREAMS.index(stream), *([rank] if rank else [])]
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def stream_seed(seed: int, stream: Literal["noise", "weights", "batches", "holdout", "draws", "labeller", "rows"], *parts: int) -> int:
+    """A seed for one stream, or for a part of it, statistically independent of the others'."""
+    return int(np.random.SeedSequence([seed, STREAMS.index(stream), *parts]).generate_state(1, np.uint64)[0] >> np.uint64(1))

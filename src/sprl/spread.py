@@ -1,7 +1,8 @@
-"""How many runs are spread: over processes here or the machines of a Ray cluster, and over commands that each take a part of them."""
+"""How runs are spread: many over processes here or the machines of a Ray cluster, and over commands that each take a part of them."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,13 @@ class Spread:
     def part(self, runs: Sequence[T]) -> list[T]:
         """Those that are this command's, whatever has been done of them: the same ones each time, if `runs` are."""
         return list(runs if self.shard is None else runs[self.shard.number - 1 :: self.shard.of])
+
+
+def processes() -> int:
+    """That torchrun started to share one run."""
+    text = os.environ.get("WORLD_SIZE") or "1"
+    ensure(text.isdecimal(), f"WORLD_SIZE is {text!r}, but torchrun sets it to a number of processes: unset it")
+    return int(text)
 
 
 def asked(jobs: int | None, together: int, engine: Engine, gpu: float | None, shard: str | None) -> Spread:

@@ -18,6 +18,7 @@ from sprl.core import Batch, Memory, Method, Step
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import Seen, record, see
 from sprl.ranks import Ranks, in_parallel
+from sprl.seeds import stream_seed
 from sprl.state import Precision, State, Task, restore, snapshot
 
 
@@ -107,9 +108,11 @@ class Shared:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.parallel: nn.Module | None = None
+        self.seed = 0  # of what the method draws in this step
 
     def __call__(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
         self.parallel = self.parallel or in_parallel(state.networks)
+        self.seed = stream_seed(task.seed, "draws", self.ranks.count, state.t, state.progress.done)
         train_step(task, state, index, task.x[self.ranks.mine(index)] if raw is None else raw, self.forward)
 
     def forward(
@@ -129,7 +132,9 @@ class Shared:
         with arithmetic(precision, raw.device):
             part = self.parallel(x).float()
         logits = self.ranks.whole(part, len(index))
-        return method.step(logits, Batch(index, y), memory), see(logits, y)
+        with torch.random.fork_rng([raw.device] if raw.device.type == "cuda" else []):
+            torch.manual_seed(self.seed)  # the same on all ranks, whose networks and augmentation draw from streams of their own
+            return method.step(logits, Batch(index, y), memory), see(logits, y)
 
     def forget(self) -> None:
         pass  # weights are brought back in place

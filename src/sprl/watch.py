@@ -28,6 +28,7 @@ from sprl.spread import Spread
 from sprl.store import Record
 
 QUIET = 60.0  # seconds without a word in a log
+WIDEST = 44  # columns of a run's name that are kept for it
 
 
 class Team(NamedTuple):
@@ -80,7 +81,7 @@ def carry_out(
         else:
             events = crew.side_by_side(size, groups, folder, team.threads, stop)
         stack.enter_context(closing(events))
-        follow(events, total, records, failures)
+        follow(events, total, records, failures, min(WIDEST, max((len(job.name) for group in groups for job in group), default=0)))
 
 
 @contextmanager
@@ -104,10 +105,10 @@ def amount(runs: int) -> str:
     return f"{runs} run" if runs == 1 else f"{runs} runs"
 
 
-def follow(events: Iterator[Event], total: int, records: dict[str, Record], failures: dict[str, str]) -> None:
-    """Show what happens, and gather how it ends."""
+def follow(events: Iterator[Event], total: int, records: dict[str, Record], failures: dict[str, str], width: int) -> None:
+    """Show what happens, and gather how it ends. `width`: columns of a run's name."""
     said = set[Job]()
-    with watching(total, len(records) + len(failures)) as update:
+    with watching(total, len(records) + len(failures), width) as update:
         for event in events:
             job = event.job
             if job is None:
@@ -126,7 +127,7 @@ def follow(events: Iterator[Event], total: int, records: dict[str, Record], fail
 
 
 @contextmanager
-def watching(total: int, there: int) -> Iterator[Callable[[Event, int], None]]:
+def watching(total: int, there: int, width: int) -> Iterator[Callable[[Event, int], None]]:
     """On a terminal a bar for the whole and one for each run under way; in a log a line for each run that ends, or a minute.
     `there`: runs that have ended already."""
     if not console.is_terminal:
@@ -137,17 +138,17 @@ def watching(total: int, there: int) -> Iterator[Callable[[Event, int], None]]:
             assert job is not None
             if event.kind == "row" and time.monotonic() - last[0] > QUIET:
                 at = f"epoch {event.told['epoch']}/{job.config.epochs}"
-                console.print(f"{'':7}  {job.name:<26} {at}  {show.numbers(event.told)}", markup=False)
+                console.print(f"{'':7}  {job.name:<{width}} {at}  {show.numbers(event.told)}", markup=False)
             elif event.kind == "ended":
                 times = f"{event.told.seconds:.0f} s"
-                console.print(f"{done:>3}/{total:<3}  {job.name:<26} {event.told.last10:5.1f} %  {times}", markup=False)
+                console.print(f"{done:>3}/{total:<3}  {job.name:<{width}} {event.told.last10:5.1f} %  {times}", markup=False)
             else:
                 return
             last[0] = time.monotonic()
 
         yield line
         return
-    columns = (TextColumn("{task.description:<26}"), BarColumn(20), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
+    columns = (TextColumn(f"{{task.description:<{width}}}"), BarColumn(20), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
     with RichProgress(*columns, console=console, transient=True) as bar:
         whole = bar.add_task("all", total=total, completed=there, at=f"{there} of {amount(total)}")
         bars, under_way = dict[Job, TaskID](), dict[Job, float]()
