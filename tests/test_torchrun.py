@@ -6,10 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typed import beside
+
+from sprl.config import Config
+from sprl.engine import never
+from sprl.errors import InputError
+from sprl.ranks import ALONE, Ranks
+from sprl.run import prepare
+from sprl.spread import processes
+from sprl.torchrun import Accord, seated
 
 SRC = str(Path(__file__).parents[1] / "src")
 TRAIN = ("train", "digits", "--corrupt", "symmetric:0.5", "--epochs", "20")
@@ -85,12 +94,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("train", "nothing.npz"), "no such file or folder: nothing.npz"),
-        (("train", "--batch-size", "4"), "are too small for 2 processes"),
-        (("train", "--sync-norm"), "--sync-norm is for GPUs"),
-        (("train", "--resume", "nowhere"), "nowhere is no run"),
-        (("train", "--together", "2"), "--together trains several runs in one process"),
-        (("train", "--set", "foo"), "--set 'foo' must be FIELD=VALUE"),
+        (("train", "nothing.npz"), "no such file or folder: nothing.npz"),  # by all, once they have joined
+        (("train", "--set", "foo"), "--set 'foo' must be FIELD=VALUE"),  # before
         (("compare",), "it goes with sprl train, not with sprl compare"),
     ],
 )
@@ -101,3 +106,54 @@ def test_what_is_wrong_is_told_once(words, why, tmp_path):
     assert len(said(out)) == 1, out
     assert why in said(out)[0]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (Config(sync_norm=True), "--sync-norm is for GPUs"),
+        (Config(graph=True), "--graph and --compile are for a single process"),
+        (Config(compile=True), "--graph and --compile are for a single process"),
+    ],
+)
+def test_what_several_processes_cannot_do(config, why):
+    with pytest.raises(InputError, match=why):
+        seated(Ranks(0, 2), replace(config, device="cpu"))
+
+
+def test_sync_norm_is_for_several():
+    with pytest.raises(InputError, match="--sync-norm is for runs that torchrun shares"):
+        seated(ALONE, Config(sync_norm=True))
+
+
+def test_batches_too_small_to_share():
+    with pytest.raises(InputError, match="batches of 6, of which the last may have 3 rows, are too small for 2 processes"):
+        prepare(Config(batch_size=6), ranks=Ranks(0, 2))
+
+
+def test_a_number_of_processes_that_is_none(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    with pytest.raises(InputError, match="WORLD_SIZE is 'many'"):
+        processes()
+    monkeypatch.setenv("WORLD_SIZE", "")
+    assert processes() == 1
+
+
+def test_it_is_agreed_on_about_once_a_second(monkeypatch):
+    """However long a batch takes; the one that is asked to stop stops all."""
+    now = [0.0]
+    monkeypatch.setattr("sprl.torchrun.time.monotonic", lambda: now[0])
+    for seconds in (0.001, 0.1, 5.0):
+        asked, times = [False], []
+        accord = Accord(ALONE, lambda asked=asked: asked[0])
+        for _ in range(4000):
+            now[0] += seconds
+            before = accord.last
+            assert not accord.pause(never)
+            times += [now[0] - before] if accord.last != before else []
+        assert max(times) <= max(1.1, 1.1 * seconds)
+        assert times[-1] >= min(0.4, seconds)
+        asked[0] = True
+        while not accord.pause(never):
+            now[0] += seconds
+        assert accord()
