@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,12 @@ from conftest import clusters
 from typed import beside, documented, install, sprl
 
 from sprl import store
+from sprl.methods import METHODS
+from sprl.paper.bench import How, look, seconds_of
 from sprl.paper.cell import runs_of, unique
 from sprl.paper.recipes import RECIPES
 from sprl.run import Run
+from sprl.spread import Spread
 
 ROOT = Path(__file__).parents[1]
 FEW = ("bench", "table2", "--short", "--only", "standard,bootstrap,mentornet,sprl", "--jobs", 1)  # four runs
@@ -163,9 +167,38 @@ def test_a_plan_trains_and_writes_nothing(home, capsys, monkeypatch):
     assert "digits: 8 runs to make, about" in out
     assert "digits mlp symmetric 0.5: standard, bootstrap, mentornet, sprl" in out
     code, out, error = sprl(capsys, "bench", "table2", "--plan", "--data-dir", "empty")
-    assert (code, len(error.splitlines())) == (0, 4)
+    assert (code, len(error.splitlines())) == (2, 4)  # nothing of it could be run
     assert "table2    256 runs" in out  # optional ones are not among them
+    code, out, error = sprl(capsys, *FEW, "--data", "gone.npz", "--plan")
+    assert (code, len(error.splitlines())) == (0, 1)
     assert (seen, sorted(home.rglob("*"))) == ([], before)
+
+
+def test_a_plan_counts_the_processes_there_will_be(home, monkeypatch):
+    cells = RECIPES["table2"].cells(short=True)
+    monkeypatch.setattr(Run, "seconds_expected", lambda run: 10.0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    for spread, processes in ((Spread(), 3), (Spread(jobs=2), 2), (Spread(together=8), 1)):
+        _, runs, _ = look(cells, [0], How(None, "cpu", "auto", Path("records"), spread))
+        networks = sum(METHODS[run.config.method].networks for run in runs)
+        assert seconds_of(runs, spread) == pytest.approx(10 * networks / processes)
+
+
+def test_runs_are_called_by_what_sets_them_apart(home, capsys, monkeypatch):
+    out = ran(capsys, "bench", "fig6", "--short", "--jobs", 1)
+    assert re.findall(r"[1-3]/3 +(.*\S) +\d+\.\d %", out) == [f"symmetric 0.5 sprl gamma_d={value}, seed 0" for value in (0, 10, 300)]
+    how = How(None, "cpu", "auto", Path("records"), Spread())
+    _, runs, _ = look(RECIPES["table2"].cells(), [0], how)
+    assert runs[0].name.startswith("MNIST resnet18 ")
+    _, runs, _ = look(RECIPES["fig9"].cells(), [0], how)
+    assert {run.name.split()[0] for run in runs} == {"MNIST", "CIFAR-100"}
+
+
+def test_help_has_whole_sentences(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    code, out, _ = sprl(capsys, "bench", "--help")
+    assert code == 0
+    assert "Finished runs are kept as records, a stopped one is gone on with: the same command carries on." in out
 
 
 def test_a_data_set_that_is_not_there_is_named_and_the_others_are_run(home, capsys):
@@ -198,6 +231,17 @@ def test_a_data_set_that_is_not_there_is_named_and_the_others_are_run(home, caps
         ("show fig5", "nothing of fig5 was run yet: sprl bench fig5"),
         ("show fig5 --short", "nothing of fig5 was run yet: sprl bench fig5 --short"),
         ("show table2 --ran", "nothing of table2 was run yet: sprl bench table2"),
+        (
+            "show table2 --ran --only mnist,cifar10",
+            "nothing of table2 that is 'mnist,cifar10' was run yet: sprl bench table2 --only mnist,cifar10",
+        ),
+        ("show fig5 --only sprl --store empty", "nothing of fig5 that is 'sprl' was run yet: sprl bench fig5 --only sprl --store empty"),
+        (
+            "show table2 --ran --short --method self-paced --data pets.npz --corrupt pair:0.1 --only pets",
+            "sprl bench table2 --short --method self-paced --data pets.npz --corrupt pair:0.1 --only pets",
+        ),
+        ("bench table2 --short --corrupt symmetric:2", "noise 'symmetric:2' is out of bounds: a share of labels is at least 0 and below 1"),
+        ("bench table2 --short --corrupt pair:0.6", "pair noise of 0.6 is out of bounds"),
         ("show fig5 --format csv", "fig5 is a figure, drawn as PNG and SVG: leave out --format"),
         ("show table2 --out table.md", "in which format is table.md to be? --format markdown, latex or csv"),
         ("show table2 --format html", "--format"),
@@ -241,7 +285,53 @@ def test_what_was_not_run_says_so(home, capsys):
     assert "92.68" in out
     lines = ran(capsys, "show").splitlines()
     assert [line.split()[0] for line in lines[:-1]] == list(RECIPES)
-    assert "(0 of 256 cells run)" in lines[1]
+    assert "(0 of 256 runs made)" in lines[1]
+    assert "(0 of 36 runs made)" in next(line for line in lines if line.startswith("fig6"))  # two lines of a panel share their runs
+
+
+def test_what_is_left_out_is_counted(home, capsys):
+    words = ("--short", "--only", "standard,bootstrap,sprl")
+    ran(capsys, "bench", "table2", "--short", "--only", "standard", "--jobs", 1)
+    assert "\n1 of 3 run" in ran(capsys, "show", "table2", *words, "--ran")
+    for kind in ("markdown", "latex"):
+        out = ran(capsys, "show", "table2", *words, "--ran", "--format", kind)
+        assert "1 of 3 run" in out
+        assert "bootstrap" not in out
+        assert "on digits; it is not the paper's setting" in out
+        assert "mean test accuracy of the last ten epochs (of 6: all)" in out
+    assert "1 of 3 cells run" in ran(capsys, "show", "table2", *words, "--ran", "--format", "csv", "--out", "few.csv")
+
+
+def test_data_of_ones_own_is_known_by_its_content(home, capsys, monkeypatch):
+    def bench(data):
+        seen.clear()
+        out = ran(capsys, "bench", "table2", "--short", "--only", f"standard {Path(data).stem}", "--data", data, "--jobs", 1)
+        assert ("1 run, 1 of them in records/ already" in out) == (not seen)
+        return out[out.index("Table II") :]
+
+    def shown(data):
+        return ran(capsys, "show", "table2", "--short", "--only", f"standard {Path(data).stem}", "--data", data)
+
+    seen = trained_runs(monkeypatch)
+    first = bench("pets.npz")
+    assert seen == ["standard"]
+    (home / "there").mkdir()
+    Path("pets.npz").rename("there/pets.npz")
+    for path in ("there/pets.npz", "./there/../there/pets.npz", str(home / "there" / "pets.npz")):
+        assert bench(path) == shown(path) == first
+        assert seen == []
+    Path("there/pets.npz").rename("cats.npz")
+    assert (bench("cats.npz"), seen) == (first.replace("pets", "cats"), [])  # what it is called now
+    [path] = kept("records")
+    path.write_text(re.sub(r'"finished": "[0-9]{4}', '"finished": "2000', path.read_text()))  # long before the next, not in the same second
+    x, y = clusters()
+    np.savez("pets.npz", x=x[100:300], y=y[100:300], x_test=x[300:], y_test=y[300:])
+    second = bench("pets.npz")
+    assert seen == ["standard"]
+    assert second != first
+    assert shown("pets.npz") == second  # the latest: records do not tell which file is meant
+    Path("cats.npz").replace("pets.npz")
+    assert (bench("pets.npz"), seen) == (first, [])
 
 
 def test_the_records_that_are_kept_here_reproduce_sprl_on_cifar_10(capsys):
@@ -296,4 +386,4 @@ def test_a_method_a_noise_data_and_a_recipe_of_ones_own(home):
     assert "tiny      2 runs, 0 of them in records/ already" in said
     code, said = beside(home, "show")
     assert code == 0
-    assert "tiny      Neighbours (2 of 2 cells run)" in said
+    assert "tiny      Neighbours (2 of 2 runs made)" in said

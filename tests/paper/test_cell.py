@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sprl.config import Config, make_method
 from sprl.errors import InputError
-from sprl.paper.cell import ANY, FILLED, Cell, at, is_run_of, meaning, only, runs_of, unique
+from sprl.paper.cell import ANY, FILLED, Cell, at, is_run_of, meaning, only, runs_of, takes_files, unique
 from sprl.paper.recipes import RECIPES
 from sprl.store import Record
 
@@ -171,6 +171,35 @@ def test_another_value_of_a_methods_field_is_another_run(config, data):
     first, second = (replace(config, fields=config.fields | {field: value}) for value in (one, two))
     assert is_run_of(meaning(first), record_of(first))
     assert not is_run_of(meaning(first), record_of(second))
+
+
+def test_files_are_known_by_their_names_and_sets_by_theirs_alone():
+    def is_run(asked, path, name):
+        return is_run_of(meaning(Config(data=asked)), replace(record_of(Config(data=path)), data=name))
+
+    for asked in ("mine.npz", "./mine.npz", "elsewhere/mine.npz", "/data/mine.npz"):
+        assert is_run(asked, "there/mine.npz", "mine")
+        assert not is_run(asked, "there/other.npz", "other")
+    assert is_run("photos.v2/", "/old/photos.v2", "photos.v2")
+    assert is_run("photos/metadata.csv", "/old/photos/metadata.csv", "photos")
+    assert is_run("./a/../bits", "bits", "cifar10")  # whatever those who read it call it
+    assert not is_run("my/cifar10.npz", "cifar10", "cifar10")
+    assert not is_run("cifar10", "my/cifar10.npz", "cifar10")
+
+
+@pytest.mark.parametrize(
+    ("changes", "files"),
+    [
+        ({}, False),
+        ({"data": "cifar10", "labels": "human:worse", "corrupt": "generated:400", "weights": "pretrained"}, False),
+        ({"data": "mine.npz"}, True),
+        ({"corrupt": "matrix:Q.csv"}, True),
+        ({"labels": "labels.csv"}, True),
+        ({"weights": "w.pt"}, True),
+    ],
+)
+def test_what_files_decide(changes, files):
+    assert takes_files(vars(Config(**changes))) == takes_files(changes) == files
 
 
 def test_what_a_cell_leaves_open_may_be_anything():

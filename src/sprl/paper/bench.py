@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +13,13 @@ from typing import NamedTuple
 import torch
 
 from sprl import files, on_ray, show, store
-from sprl.checkpoint import asked_interval
+from sprl.checkpoint import PLACES, asked_interval
 from sprl.commands import stopping, within_memory
 from sprl.compare import Job
 from sprl.config import Config
 from sprl.errors import InputError, ensure, printable
 from sprl.methods import METHODS
-from sprl.paper.cell import Cell, runs_of, unique
+from sprl.paper.cell import Cell, is_run_of, meaning, runs_of, takes_files, unique
 from sprl.run import Run, prepare, read
 from sprl.show import say
 from sprl.spread import Spread
@@ -38,36 +39,42 @@ class How:
 
 
 class Wanted(NamedTuple):
-    """A run of a cell."""
+    """A run of a cell, and what the cell is called."""
 
     cell: Cell
     config: Config
+    what: str
 
     @property
     def name(self) -> str:
-        return f"{self.cell.name}, seed {self.config.seed}"
+        return f"{self.what}, seed {self.config.seed}"
+
+    @property
+    def rows(self) -> Rows:
+        return self.config.data, self.config.rows, self.config.size
 
 
 Rows = tuple[str, int | None, int | None]  # what decides which rows are read: data, how many, how large
 
 
-def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, only_plan: bool) -> tuple[int, int]:
-    """Say what is there, what is to be run and how long that takes; run it. Returns the exit code, and how many runs have ended."""
+def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, only_plan: bool) -> tuple[int, dict[str, Record]]:
+    """Say what is there, what is to be run and how long that takes; run it. Returns the exit code, and the records that are there."""
     asked_interval()  # better refused now than later
     if how.spread.engine == "ray":
         on_ray.package()
     files.check_place(how.folder)
-    done, missing, total = look(cells, seeds, how)
+    with each_note_once():
+        done, missing, total = look(cells, seeds, how)
     part = "" if how.spread.shard is None else f" of shard {how.spread.shard}"
     say(title, f"{amount(total)}{part}, {total - len(missing)} of them in {how.folder}/ already")
     by_rows = defaultdict[Rows, list[Wanted]](list)
     for run in missing:
-        by_rows[run.config.data, run.config.rows, run.config.size].append(run)
+        by_rows[run.rows].append(run)
     with each_note_once():
         absent = estimate(by_rows, how)
         failures = {run.name: why for rows, why in absent.items() for run in by_rows[rows]}
         if only_plan:
-            return 0, len(done)
+            return (2 if absent and len(absent) == len(by_rows) else 0), done
         with stopping() as stop:
             for rows, runs in by_rows.items():
                 if rows in absent:
@@ -75,27 +82,61 @@ def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, onl
                 jobs = run_all(runs, how, stop, total, done, failures)
                 if stop():
                     stopped(len(done), total, [job for job in jobs if job.key not in done], how.folder)
-                    return stop.code, len(done)
+                    return stop.code, done
         if part:
             done, missing, total = look(cells, seeds, replace(how, spread=replace(how.spread, shard=None)))  # others' as well
             say("Shard", f"{how.spread.shard} has ended: {total - len(missing)} of {amount(total)} have records")
-    return (2 if failures else 0), len(done)
+    return (2 if failures else 0), done
 
 
 def look(cells: Sequence[Cell], seeds: Sequence[int], how: How) -> tuple[dict[str, Record], list[Wanted], int]:
     """The records that are there, by key, the runs that have none, and how many there are in all, or in this shard. Cells that share a run
-    need it once."""
+    need it once. Runs on sets are known by their configs, those on files of one's own by what is in the files."""
     every, found = unique(cells), store.all(how.folder)
-    wanted = how.spread.part([(place, seed) for place in range(len(every)) for seed in seeds])
-    there = {place: {record.seed: record for record in runs_of(every[place], found)} for place in dict(wanted)}
+    shared = [name for name in ("dataset", "network") if len({getattr(cell, name) for cell in every}) == 1]
+    wanted = list[Wanted]()
+    for cell in every:
+        config = replace(cell.config, data_dir=how.data_dir, device=how.device, precision=how.precision)
+        wanted += [Wanted(cell, replace(config, seed=seed), cell.named(shared)) for seed in seeds]
+    wanted = how.spread.part(wanted)
+    of_sets = [cell for cell in every if not takes_files(vars(cell.config))]
+    there = {(id(cell), record.seed): record for cell in of_sets for record in runs_of(cell, found)}
+    there |= of_files([run for run in wanted if takes_files(vars(run.config)) and is_like(run, found)], how)
     done, missing = dict[str, Record](), list[Wanted]()
-    for place, seed in wanted:
-        if seed in there[place]:
-            done[there[place][seed].key] = there[place][seed]
+    for run in wanted:
+        record = there.get((id(run.cell), run.config.seed))
+        if record is None:
+            missing.append(run)
         else:
-            config = replace(every[place].config, seed=seed, data_dir=how.data_dir, device=how.device, precision=how.precision)
-            missing.append(Wanted(every[place], config))
+            done[record.key] = record
     return done, missing, len(wanted)
+
+
+def is_like(run: Wanted, found: Sequence[Record]) -> bool:
+    """Whether any record is of such a run on whatever files: else they need not be read."""
+    asked = {name: value for name, value in meaning(run.config).items() if name not in PLACES}
+    return any(record.seed == run.config.seed and is_run_of(asked, record) for record in found)
+
+
+def of_files(runs: Sequence[Wanted], how: How) -> dict[tuple[int, int], Record]:
+    """The records of runs on files of one's own, by cell and seed; in them the files are called as they are now."""
+    found, by_rows = dict[tuple[int, int], Record](), defaultdict[Rows, list[Wanted]](list)
+    for run in runs:
+        by_rows[run.rows].append(run)
+    for some in by_rows.values():
+        with suppress(InputError), show.reading() as (speak, progress), within_memory(some[0].config.batch_size):  # told when it is run
+            data, beside = read(some[0].config, speak, progress), None
+            for run in some:
+                beside = prepare(run.config, data, speak, progress, beside)
+                record = store.read(how.folder, key_of(beside))
+                if record is not None:
+                    places = {name: getattr(run.config, name) for name in PLACES}
+                    found[id(run.cell), run.config.seed] = replace(record, config=record.config | places)
+    return found
+
+
+def key_of(run: Run) -> str:
+    return store.key_of(run.config.to_json(), run.fingerprint, store.content_of(run.config.weights))
 
 
 def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, str]:
@@ -103,7 +144,7 @@ def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, s
     absent, whole = dict[Rows, str](), 0.0
     for rows, runs in by_rows.items():
         try:
-            seconds = seconds_of(runs) / max(1, how.spread.jobs or 1)
+            seconds = seconds_of(runs, how.spread)
         except InputError as error:
             absent[rows] = str(error)
             print(f"sprl: {rows[0]} is left out, {amount(len(runs))}: {printable(str(error))}", file=sys.stderr)
@@ -120,13 +161,13 @@ def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, s
 def summed(runs: Sequence[Wanted]) -> list[str]:
     """A line for each network and noise: its methods."""
     methods = defaultdict[str, list[str]](list)
-    for cell, _ in runs:
-        methods[cell.name.removesuffix(cell.method).strip()].append(cell.method)
+    for run in runs:
+        methods[run.cell.name.removesuffix(run.cell.way).strip()].append(run.cell.way)
     return [f"{where}: {', '.join(dict.fromkeys(names))}" for where, names in methods.items()]
 
 
-def seconds_of(runs: Sequence[Wanted]) -> float:
-    """One after the other: of each network a few steps are timed on the rows as they are."""
+def seconds_of(runs: Sequence[Wanted], spread: Spread) -> float:
+    """Shared among processes: of each network a few steps are timed on the rows as they are."""
     with show.reading() as (speak, progress):
         data = read(runs[0].config, speak, progress)
     ensure(
@@ -134,14 +175,15 @@ def seconds_of(runs: Sequence[Wanted]) -> float:
         f"{data.name} has no test rows to measure accuracy on: give trusted ones, as x_test and y_test of an .npz, a folder test/ beside "
         "train/, or rows of a table with test in a column split",
     )
-    steps = dict[tuple[str, int | None], float]()
-    for _, config in runs:
+    steps, size = dict[tuple[str, int | None], float](), 1
+    for _, config, _ in runs:
         shape = config.network, config.epochs
         if shape not in steps:
             plain = replace(config, method="standard", fields={}, corrupt=None, labels=None)
             with within_memory(config.batch_size):
-                steps[shape] = prepare(plain, data).seconds_expected()
-    return sum(steps[config.network, config.epochs] * METHODS[config.method].networks for _, config in runs)
+                example = prepare(plain, data)
+                steps[shape], size = example.seconds_expected(), team_for(example, len(runs), spread).size
+    return sum(steps[config.network, config.epochs] * METHODS[config.method].networks for _, config, _ in runs) / size
 
 
 def run_all(
@@ -161,8 +203,7 @@ def run_all(
                 print(f"sprl: {run.name} failed: {failures[run.name]}", file=sys.stderr)
                 continue
             beside = beside or ready
-            weights = store.content_of(ready.config.weights)
-            jobs.append(Job(ready.config, store.key_of(ready.config.to_json(), ready.fingerprint, weights), weights, run.cell.name))
+            jobs.append(Job(ready.config, key_of(ready), store.content_of(ready.config.weights), run.what))
     if beside is None:
         return jobs
     team = team_for(beside, len(jobs), how.spread)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+import os.path
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from sprl.config import Config, make_method, needs_rate
+from sprl.data.catalogue import SETS
 from sprl.errors import InputError, pick
 from sprl.methods import METHODS
+from sprl.noise import MATRIX
+from sprl.photos import PRETRAINED
 from sprl.store import Record, is_number
 
 Rule = Literal["last10", "best", "labeller-training", "labeller-test"]
@@ -39,17 +44,30 @@ class Cell:
     paper: float | None = None  # its number
     paper_std: float | None = None  # deviation over the last ten epochs
     optional: bool = False  # shown where it was run, and run where it is asked for by name
+    swept: str = ""  # what sets it apart from cells like it: gamma_d=300
 
     @property
     def words(self) -> set[str]:
         """By which it may be asked for."""
         rate = [] if self.rate is None else [f"{self.rate:g}", f"{self.noise}:{self.rate:g}"]
-        return {word.lower() for word in (self.dataset, self.config.data, self.network, self.noise, self.method, *rate)}
+        return {word.lower() for word in (self.dataset, self.config.data, self.network, self.noise, self.method, self.swept, *rate)} - {""}
 
     @property
     def name(self) -> str:
-        noise = self.noise if self.rate in (None, 0) else f"{self.noise} {self.rate:g}"
-        return f"{self.dataset} {self.network} {noise} {self.method}"
+        return self.named()
+
+    def named(self, without: Sequence[str] = ()) -> str:
+        """What it is called where `without`, some of its fields, are known."""
+        return " ".join([*(getattr(self, name) for name in ("dataset", "network") if name not in without), self.noise_and_rate, self.way])
+
+    @property
+    def noise_and_rate(self) -> str:
+        return self.noise if self.rate in (None, 0) else f"{self.noise} {self.rate:g}"
+
+    @property
+    def way(self) -> str:
+        """Its method, with what is swept."""
+        return f"{self.method} {self.swept}".rstrip()
 
 
 def meaning(config: Config) -> dict[str, Any]:
@@ -68,11 +86,30 @@ def is_run_of(asked: dict[str, Any], record: Record) -> bool:
     """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has its default there."""
     method = METHODS[asked["method"]]
     config, values = record.config, record.config["fields"]
-    if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name != "fields"):
+    if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name not in ("data", "fields")):
+        return False
+    if "data" in asked and not is_called(asked["data"], record):
         return False
     usual = {f.name: f.default for f in fields(method)}  # type: ignore[arg-type]
     told = needs_rate(method) and "noise_rate" not in asked["fields"]
     return all(values.get(name, usual[name]) == value for name, value in asked["fields"].items()) and (not told or is_told_right(record))
+
+
+def is_called(data: str, record: Record) -> bool:
+    """Whether the record is of data of that name. A set is known by it; files of one's own may have moved, and may have changed."""
+    its = str(record.config.get("data", DEFAULTS["data"]))
+    if data in SETS or its in SETS:
+        return data == its
+    path = Path(os.path.abspath(data))
+    names = (path.stem, path.name, path.parent.name if path.stem == "metadata" else path.name)  # as those who read them name them
+    return path == Path(os.path.abspath(its)) or record.data in names
+
+
+def takes_files(config: Mapping[str, Any]) -> bool:
+    """Whether files of one's own decide what is run: by the config alone it cannot be told whether it was run before."""
+    data, corrupt, labels, weights = (config.get(name, DEFAULTS[name]) for name in ("data", "corrupt", "labels", "weights"))
+    file = labels is not None and not str(labels).startswith("human:")
+    return data not in SETS or str(corrupt).startswith(f"{MATRIX}:") or file or weights not in (None, PRETRAINED)
 
 
 def is_told_right(record: Record) -> bool:

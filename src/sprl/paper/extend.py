@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from sprl.errors import InputError, ensure, pick
-from sprl.methods import METHODS
-from sprl.noise import parse, requested
+from sprl.methods import METHODS, SPRL
+from sprl.noise import parse, requested, transition
 from sprl.paper.cell import Cell, at
 from sprl.paper.recipe import Recipe
 from sprl.paper.runs import told
 
+Place = tuple[object, ...]
+PLACE = ("dataset", "network", "noise", "rate")
+SETTINGS = ("T1", "gamma_d", "choice", "predictions", "growth", "limit")  # of SPRL: what the paper found, and its reading
+MANY = 1000  # classes, of data that is not read yet
 UNTUNED = {"T1": "auto", "gamma_d": "auto"}  # the paper has no settings for what is not in it
 
 
@@ -26,7 +30,7 @@ def extended(recipe: Recipe, methods: Sequence[str] = (), data: Sequence[str] = 
     for method in methods:
         pick("method", method, METHODS)
     for noise in noises:
-        parse(noise)
+        check_noise(noise)
 
     def more(cells: list[Cell]) -> list[Cell]:
         for name in data:
@@ -37,10 +41,20 @@ def extended(recipe: Recipe, methods: Sequence[str] = (), data: Sequence[str] = 
             cells = cells + once(cells, ("dataset", "network", "method"), partial(under, noise=noise))
         for method in methods:
             check_new(recipe, method, {cell.method for cell in cells})
-            cells = cells + once(cells, ("dataset", "network", "noise", "rate"), partial(by, method=method))
+            ours = {place(cell, PLACE): cell for cell in cells if cell.method == "sprl"}
+            cells = cells + once(cells, PLACE, partial(by, method=method, ours=ours))
         return cells
 
-    return replace(recipe, more=more)
+    options = [(f"--{name}", value) for name, values in (("method", methods), ("data", data), ("corrupt", noises)) for value in values]
+    return replace(recipe, more=more, added=tuple(word for option in options for word in option))
+
+
+def check_noise(noise: str) -> None:
+    """What no data could have is better refused now than by every run."""
+    rate = requested(noise)
+    if rate is not None:
+        ensure(0 <= rate < 1, f"noise {noise!r} is out of bounds: a share of labels is at least 0 and below 1")
+        transition(noise, MANY)
 
 
 def check_new(recipe: Recipe, name: str, there: set[str]) -> None:
@@ -48,9 +62,14 @@ def check_new(recipe: Recipe, name: str, there: set[str]) -> None:
     ensure(name not in there, f"{recipe.name} has {name} already: leave it out")
 
 
-def once(cells: Sequence[Cell], place: Sequence[str], change: Callable[[Cell], Cell]) -> list[Cell]:
-    """One changed cell for each place, which some of a cell's fields make up, of the first cell there."""
-    first = {tuple(getattr(cell, name) for name in place): cell for cell in reversed(cells) if not cell.optional}
+def place(cell: Cell, names: Sequence[str]) -> Place:
+    """What some of its fields make up."""
+    return tuple(getattr(cell, name) for name in names)
+
+
+def once(cells: Sequence[Cell], names: Sequence[str], change: Callable[[Cell], Cell]) -> list[Cell]:
+    """One changed cell for each place, of the first cell there."""
+    first = {place(cell, names): cell for cell in reversed(cells) if not cell.optional}
     return [change(cell) for cell in reversed(first.values())]
 
 
@@ -69,9 +88,12 @@ def named(noise: str) -> tuple[str, float | None]:
     return noise if rate is None else parse(noise)[0], rate
 
 
-def by(cell: Cell, method: str) -> Cell:
-    new = at(cell, method=method, fields=told(cell.dataset, cell.noise, method))
-    return replace(new, method=method, paper=None, paper_std=None)
+def by(cell: Cell, method: str, ours: Mapping[Place, Cell]) -> Cell:
+    """`ours`: SPRL by place, whose reading and settings methods made of it take."""
+    fields = told(cell.dataset, cell.noise, method)
+    if issubclass(METHODS[method], SPRL) and place(cell, PLACE) in ours:
+        fields |= {name: value for name, value in ours[place(cell, PLACE)].config.fields.items() if name in SETTINGS}
+    return replace(at(cell, method=method, fields=fields), method=method, paper=None, paper_std=None)
 
 
 def untuned(cell: Cell) -> Cell:

@@ -64,32 +64,34 @@ def figure5() -> list[Panel]:
     ]
 
 
-def sweep(dataset: str, noise: tuple[str, float], field: str, values: Sequence[float], setting: Setting, reading: Reading) -> Panel:
-    """Accuracy over the values of one field of SPRL, ConvNet: the last ten epochs, and the best."""
+def sweep(
+    dataset: str, noise: tuple[str, float], field: str, values: Sequence[float], setting: Setting, reading: Reading, rules: Sequence[Rule]
+) -> Panel:
+    """Accuracy over the values of one field of SPRL, ConvNet, a line a rule."""
     run = cell(dataset, "convnet", *noise, "sprl", reading, setting)
-    runs = tuple(at(run, fields=run.config.fields | {field: value}) for value in values)
-    lines = tuple(
-        Line(label, tuple(replace(each, rule=rule) for each in runs), xs=tuple(map(float, values))) for label, rule in AVERAGE_AND_MAX
-    )
+    runs = [replace(at(run, fields=run.config.fields | {field: value}), swept=f"{field}={value:g}") for value in values]
+    lines = tuple(Line(LABELS[rule], tuple(replace(each, rule=rule) for each in runs), xs=tuple(map(float, values))) for rule in rules)
     return Panel(f"{dataset}, {noise[0]} {noise[1]:g}", lines, x=field)
 
 
-AVERAGE_AND_MAX: tuple[tuple[str, Rule], ...] = (("Average", "last10"), ("Max", "best"))
+LABELS: dict[Rule, str] = {"last10": "Average", "best": "Max"}
+AVERAGE: tuple[Rule, ...] = ("last10",)  # of figures 8 and 9
+AVERAGE_AND_MAX: tuple[Rule, ...] = ("last10", "best")  # of figures 6 and 7
 SWEPT = {"MNIST": Setting(15, 300), "CIFAR-100": Setting(40, 5)}
 GAMMAS = {"MNIST": (0, 1, 5, 10, 50, 100, 300, 500, 1000), "CIFAR-100": (0, 1, 3, 5, 10, 30, 50, 100, 300)}
 
 
 def gammas(dataset: str) -> list[Panel]:
-    return [sweep(dataset, noise, "gamma_d", GAMMAS[dataset], SWEPT[dataset], "released") for noise in NOISES]
+    return [sweep(dataset, noise, "gamma_d", GAMMAS[dataset], SWEPT[dataset], "released", AVERAGE_AND_MAX) for noise in NOISES]
 
 
 def figure8() -> list[Panel]:
-    return [sweep(d, ("symmetric", 0.5), "K", (100, 50, 20, 10, 5, 2), setting, "published") for d, setting in SWEPT.items()]
+    return [sweep(d, ("symmetric", 0.5), "K", (100, 50, 20, 10, 5, 2), setting, "published", AVERAGE) for d, setting in SWEPT.items()]
 
 
 def figure9() -> list[Panel]:
     values = (5, 10, 15, 20, 30, 40, 60, 80, 100)
-    return [sweep(d, ("symmetric", 0.5), "T1", values, setting, "released") for d, setting in SWEPT.items()]
+    return [sweep(d, ("symmetric", 0.5), "T1", values, setting, "released", AVERAGE) for d, setting in SWEPT.items()]
 
 
 def figure10() -> list[Panel]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sprl import files, store
 from sprl.errors import InputError, printable
 from sprl.paper import figures, tables
-from sprl.paper.cell import only, runs_of
-from sprl.paper.recipe import Panel, Recipe
+from sprl.paper.cell import only, runs_of, takes_files, unique
+from sprl.paper.recipe import BUILT_IN, Panel, Recipe
 from sprl.paper.recipes import RECIPES
 from sprl.show import console, say
+from sprl.store import Record
 
 Format = Literal["terminal", "markdown", "latex", "csv"]
 
@@ -24,44 +27,70 @@ def chosen_panels(recipe: Recipe, words: str, short: bool) -> list[Panel]:
 
 
 def present(
-    recipe: Recipe, words: str, short: bool, folder: Path, ran: bool = False, format: Format = "terminal", out: Path | None = None
+    recipe: Recipe,
+    words: str,
+    short: bool,
+    folder: Path,
+    ran: bool = False,
+    format: Format = "terminal",
+    out: Path | None = None,
+    known: Mapping[str, Record] | None = None,
 ) -> None:
-    """Print or write a table, or draw a figure."""
+    """Print or write a table, or draw a figure. `known`, by key: of the records whose files are one's own, those that count; None: that
+    is told by the files' names."""
     records = store.all(folder)
+    if known is not None:
+        records = list(({record.key: record for record in records if not takes_files(record.config)} | dict(known)).values())
+    proposed = Proposed(recipe, words, short, folder)
     if recipe.is_figure:
         if format != "terminal":
             raise InputError(f"{recipe.name} is a figure, drawn as PNG and SVG: leave out --format")
-        draw(recipe, chosen_panels(recipe, words, short), records, short, Path("figures") if out is None else out)
+        draw(recipe, chosen_panels(recipe, words, short), records, proposed, Path("figures") if out is None else out)
         return
     about = "" if short else recipe.about
-    rows = tables.rows_of(only(recipe.cells(short), words), records, ran)
+    every = tables.rows_of(only(recipe.cells(short), words), records)
+    rows = [row for row in every if row.records or not ran]
     if not rows:
-        raise nothing_of(recipe, short)
+        raise proposed.nothing()
     if format == "terminal" and out is None:
-        for line in tables.terminal(rows, recipe.title, about, short, console.width if console.is_terminal else None):
+        width = console.width if console.is_terminal else None
+        for line in tables.terminal(rows, recipe.title, about, short, len(every), width):
             console.print(line, soft_wrap=True)
         return
     if format == "terminal":
         raise InputError(f"in which format is {out} to be? --format markdown, latex or csv")
-    text = tables.csv_text(rows) if format == "csv" else getattr(tables, format)(rows, recipe.title, about, short)
+    text = tables.csv_text(rows) if format == "csv" else getattr(tables, format)(rows, recipe.title, about, short, len(every))
     if out is None:
         print(text, end="")
         return
     files.make_place(out.parent)
     with files.aside(out, shared=True) as part:
         part.write_text(text)
-    say("Files", f"{out}: {sum(bool(row.records) for row in rows)} of {len(rows)} cells run")
+    say("Files", f"{out}: {sum(bool(row.records) for row in rows)} of {len(every)} cells run")
 
 
-def nothing_of(recipe: Recipe, short: bool) -> InputError:
-    return InputError(f"nothing of {recipe.name} was run yet: sprl bench {recipe.name}{' --short' if short else ''}")
+class Proposed(NamedTuple):
+    """What was asked for, to be run."""
+
+    recipe: Recipe
+    words: str
+    short: bool
+    folder: Path  # of records
+
+    def nothing(self) -> InputError:
+        """It was not run."""
+        store = [] if self.folder == Path("records") else ["--store", str(self.folder)]
+        options = [*["--short"] * self.short, *self.recipe.added, *(["--only", self.words] if self.words else []), *store]
+        what = f" that is {self.words!r}" if self.words else ""
+        return InputError(f"nothing of {self.recipe.name}{what} was run yet: {shlex.join(['sprl', 'bench', self.recipe.name, *options])}")
 
 
-def draw(recipe: Recipe, panels: list[Panel], records: list[store.Record], short: bool, folder: Path) -> None:
+def draw(recipe: Recipe, panels: list[Panel], records: list[Record], proposed: Proposed, folder: Path) -> None:
+    short = proposed.short
     missing = figures.missing(panels, records)
     if len(missing) == len(figures.needed(panels)):
-        raise nothing_of(recipe, short)
-    note = "a short form, not the paper's setting" if short else recipe.about
+        raise proposed.nothing()
+    note = f"a short form on {BUILT_IN}, not the paper's setting" if short else recipe.about
     files.make_place(folder)
     written = figures.draw(panels, records, recipe.title, note, folder / f"{recipe.name}{'-short' if short else ''}")
     say("Files", ", ".join(map(str, written)))
@@ -73,9 +102,9 @@ def list_recipes(folder: Path) -> None:
     """All tables and figures, and how much of each was run."""
     records = store.all(folder)
     for recipe in RECIPES.values():
-        cells = [cell for cell in recipe.cells() if not cell.optional]
         try:
-            state = f"{sum(bool(runs_of(cell, records)) for cell in cells)} of {len(cells)} cells run"
+            cells = unique(cell for cell in recipe.cells() if not cell.optional)
+            state = f"{sum(bool(runs_of(cell, records)) for cell in cells)} of {len(cells)} runs made"
         except InputError as error:  # of other people's recipes
             state = f"it cannot be run: {error}"
         say(recipe.name, printable(f"{recipe.title} ({state})"))

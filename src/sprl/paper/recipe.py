@@ -53,6 +53,7 @@ class Recipe:
     make_panels: Callable[[], list[Panel]] | None = None
     few: Callable[[Cell], bool] = lambda cell: True  # those of the short form
     more: Callable[[list[Cell]], list[Cell]] = lambda cells: cells  # a table's cells with others beside them
+    added: tuple[str, ...] = ()  # the options that asked for these
 
     @property
     def is_figure(self) -> bool:
@@ -68,7 +69,7 @@ class Recipe:
             new = panel.mapped(self.shorten)
             if new is not None:
                 runs = repr([[cell.config for cell in line.cells] for line in new.lines])
-                brief.setdefault(runs, replace(new, title=f"{BUILT_IN} in place of {panel.title}", reference=()))
+                brief.setdefault(runs, replace(new, title=f"{panel.title} (short: {BUILT_IN}, mlp)", reference=()))
         return list(brief.values())
 
     def cells(self, short: bool = False) -> list[Cell]:
@@ -88,6 +89,7 @@ class Recipe:
         noise, rate, corrupt = cell.noise, cell.rate, config.corrupt
         if noise == "real":
             noise, rate, corrupt = "symmetric", 0.2, "symmetric:0.2"
+            fields.pop("noise_rate", None)  # whoever damages the labels tells it
         elif corrupt is not None and parse(corrupt)[0] == GENERATED:
             corrupt = f"{GENERATED}:20"
         brief = Config(

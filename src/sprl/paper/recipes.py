@@ -25,8 +25,12 @@ def is_half(cell: Cell) -> bool:
     return is_resnet(cell) and cell.rate == 0.5
 
 
-def is_swept(cell: Cell, field: str, values: tuple[float, ...]) -> bool:
-    return cell.rate == 0.5 and cell.config.fields[field] in values
+def is_mnist(cell: Cell) -> bool:
+    return cell.dataset == "MNIST"
+
+
+def is_swept(cell: Cell, field: str, values: tuple[float, ...], of: str = "MNIST") -> bool:
+    return cell.dataset == of and cell.rate == 0.5 and cell.config.fields[field] in values
 
 
 def curves(number: str, dataset: str) -> Recipe:
@@ -107,7 +111,7 @@ RECIPES: dict[str, Recipe] = {
             "Figure 7: gamma_d on CIFAR-100",
             f"ConvNet, T1 40. {READ}",
             make_panels=partial(figures.gammas, "CIFAR-100"),
-            few=partial(is_swept, field="gamma_d", values=(0, 5, 50)),
+            few=partial(is_swept, field="gamma_d", values=(0, 5, 50), of="CIFAR-100"),
         ),
         Recipe(
             "fig8",
@@ -128,11 +132,13 @@ RECIPES: dict[str, Recipe] = {
             "Figure 10: the loss by noise rate",
             f"ConvNet, the runs of table II. {READ}",
             make_panels=figures.figure10,
+            few=is_mnist,
         ),
         Recipe(
             "fig11",
             "Figure 11: resistance, distillation, label smoothing",
-            f"Eq. 7, 15 and 16 within SPRL, ResNet18, T1 20, gamma_d 10. {READ} Eq. 15 has the gradient of Eq. 7: the two are one run.",
+            f"Eq. 7, 15 and 16 within SPRL, ResNet18, T1 20, gamma_d 10. {READ} Eq. 15 has the gradient of Eq. 7: they are "
+            "two runs here that come out equal.",
             make_panels=figures.figure11,
             few=is_resnet,
         ),

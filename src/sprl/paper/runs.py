@@ -1,8 +1,8 @@
 """The paper's runs (section V.A): 200 epochs of a method on a data set with a kind of noise.
 
-Table II's numbers came from the authors' released code, whose curves match them; so its cells, and whatever shares its runs, take the
-code's reading of the method (SPRL.as_released) and its ResNet18 (stem=released). The readings differ in what is sorted, among whom, and how
-the curriculum grows: docs/method.md.
+Table II's numbers for SPRL on CIFAR came from the authors' released code, whose curves match them; of the rest that is assumed. So its
+cells, and whatever shares its runs, take the code's reading of the method (SPRL.as_released) and its ResNet18 (stem=released). The readings
+differ in what is sorted, among whom, and how the curriculum grows: docs/method.md.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from rich.text import Text
 from sprl.cells import guard
 from sprl.compare import score
 from sprl.config import Config
+from sprl.data.catalogue import SETS
 from sprl.errors import printable
 from sprl.paper.cell import RULES, Cell, Rule, runs_of
 from sprl.show import console
@@ -35,7 +36,7 @@ class Row(NamedTuple):
     cell: Cell
     records: tuple[Record, ...]  # by seed
     ours: float | None  # mean over seeds
-    std_epochs: float | None  # over the last ten epochs, as in the paper; mean over seeds
+    std_epochs: float | None  # of a sample, over the last ten epochs, as in the paper; mean over seeds
     std_seeds: float | None  # of a sample; None of a single one
 
     @property
@@ -64,8 +65,8 @@ def rows_of(cells: Sequence[Cell], records: Sequence[Record], ran: bool = False)
     left out; with `ran` all such cells."""
     alike = defaultdict[tuple[str, ...], list[Record]](list)  # so that few pairs of a cell and a record need a close look
     for record in records:
-        alike[words(record.method, record.config.get("data", Config.data), record.config.get("corrupt"))].append(record)
-    rows = [row_of(cell, runs_of(cell, alike[words(cell.config.method, cell.config.data, cell.config.corrupt)])) for cell in ordered(cells)]
+        alike[kind(record.method, record.config.get("data", Config.data), record.config.get("corrupt"))].append(record)
+    rows = [row_of(cell, runs_of(cell, alike[kind(cell.config.method, cell.config.data, cell.config.corrupt)])) for cell in ordered(cells)]
     return [row for row in rows if row.records or not (ran or row.cell.optional)]
 
 
@@ -76,14 +77,20 @@ def ordered(cells: Sequence[Cell]) -> list[Cell]:
     return [cell for noises in found.values() for part in noises.values() for cell in part]
 
 
-def words(*values: object) -> tuple[str, ...]:
-    return tuple(map(str, values))
+def kind(method: str, data: object, corrupt: object) -> tuple[str, ...]:
+    """Files of one's own are not known by their path."""
+    return method, str(data) if data in SETS else "", str(corrupt)
 
 
 def row_of(cell: Cell, records: Sequence[Record]) -> Row:
     ours = score(number_of(record, cell.rule) for record in records)
-    epochs = score(float(np.std(record.accuracy[-LAST:])) for record in records if record.accuracy) if cell.rule == "last10" else None
+    epochs = score(spread(record.accuracy[-LAST:]) for record in records) if cell.rule == "last10" else None
     return Row(cell, tuple(records), ours and ours.mean, epochs and epochs.mean, ours and ours.deviation)
+
+
+def spread(accuracy: Sequence[float]) -> float | None:
+    """The deviation of a sample, which is the paper's: the authors' curves give 14 of its 16 so. None of fewer than two."""
+    return float(np.std(accuracy, ddof=1)) if len(accuracy) > 1 else None
 
 
 def number_of(record: Record, rule: Rule) -> float | None:
@@ -101,7 +108,7 @@ COLUMNS = ("noise", "method", "ours", "seeds", "paper", "difference", "verdict")
 WORDS = ("noise", "method", "verdict")  # columns that begin at the left
 MARKS = "¹²³⁴"  # of rules, where there are several
 NONE = "-"
-SHORT = "a short form: a few epochs of a small network on the built-in digits; it is not the paper's setting"
+SHORT = "a short form: a few epochs of a small network on {data}; it is not the paper's setting"
 
 Line = tuple[Row, dict[str, str]]  # by column
 Block = tuple[str, list[Line]]  # under its heading
@@ -125,9 +132,8 @@ def line_of(row: Row, first: bool, mark: Mapping[Rule, str], deviations: bool) -
         spread = f"±{deviation:.2f}" if deviations and deviation is not None else ""
         return NONE if value is None else f"{value:.2f}{spread}{mark[cell.rule]}"
 
-    noise = cell.noise if cell.rate in (None, 0) else f"{cell.noise} {cell.rate:g}"
     values = (
-        printable(noise) if first else "",
+        printable(cell.noise_and_rate) if first else "",
         printable(cell.method),
         number(row.ours, row.std_epochs),
         NONE if not row.seeds else str(row.seeds) if row.std_seeds is None else f"{row.seeds} ±{row.std_seeds:.2f}",
@@ -154,21 +160,29 @@ def columns_of(rows: Sequence[Row]) -> list[str]:
     return [name for name in COLUMNS if tells.get(name, True)]
 
 
-def notes(rows: Sequence[Row], columns: Sequence[str], table: Sequence[Block], about: str, short: bool) -> list[str]:
+def notes(rows: Sequence[Row], columns: Sequence[str], table: Sequence[Block], about: str, short: bool, total: int | None) -> list[str]:
     """What became of the table, which rule made its numbers, and what they come from."""
-    rules = [f"{mark}{RULES[rule]}" for rule, mark in marks(rows).items()]
+    rules = [f"{mark}{RULES[rule]}{all_of(rows) if rule == 'last10' else ''}" for rule, mark in marks(rows).items()]
     if any("±" in cells["ours"] + cells["paper"] for _, block in table for _, cells in block):
         rules.append("± deviation over the last ten epochs")
     if "seeds" in columns:
         rules.append("seeds: how many ours is the mean of, ± their deviation")
-    found = [SHORT if short else "", counts(rows), f"in %: {'; '.join(rules)}" if rules else "", made(rows), printable(about)]
+    brief = SHORT.format(data=", ".join(dict.fromkeys(printable(row.cell.dataset) for row in rows))) if short else ""
+    found = [brief, counts(rows, total), f"in %: {'; '.join(rules)}" if rules else "", made(rows), printable(about)]
     return [note for note in found if note]
 
 
-def counts(rows: Sequence[Row]) -> str:
+def all_of(rows: Sequence[Row]) -> str:
+    """Where runs have no more epochs than the last ten."""
+    epochs = {record.epochs for row in rows for record in row.records}
+    return f" (of {' or '.join(map(str, sorted(epochs)))}: all)" if epochs and max(epochs) <= LAST else ""
+
+
+def counts(rows: Sequence[Row], total: int | None) -> str:
     run = [row for row in rows if row.records]
     away = [row.difference for row in run if row.difference is not None]
-    parts = [f"{len(run)} of {len(rows)} run"] if len(run) < len(rows) else [] if rows else ["none of it was run"]
+    every = len(rows) if total is None else total
+    parts = [f"{len(run)} of {every} run"] if len(run) < every else [] if rows else ["none of it was run"]
     if away:
         near, above = sum(abs(points) <= NEAR for points in away), sum(points > NEAR for points in away)
         text = f"{near} reproduced (at most {NEAR:g} point away), {above} better, {len(away) - near - above} off"
@@ -195,8 +209,11 @@ LONGEST = 30  # columns of a cell
 WIDEST = 100  # columns of a sentence
 
 
-def terminal(rows: Sequence[Row], title: str, about: str, short: bool = False, width: int | None = None) -> list[Text]:
-    """Lines for the console, of at most `width` columns if that can be; None: as wide as the table is."""
+def terminal(
+    rows: Sequence[Row], title: str, about: str, short: bool = False, total: int | None = None, width: int | None = None
+) -> list[Text]:
+    """Lines for the console, of at most `width` columns if that can be; None: as wide as the table is. `total`: rows that there are, if
+    some were left out."""
     columns, table = fitting(rows, width)
     wide, room = widths(columns, table), max(20, min(width or WIDEST, WIDEST))
 
@@ -214,7 +231,7 @@ def terminal(rows: Sequence[Row], title: str, about: str, short: bool = False, w
         lines.append(Text(cut(heading, room), style="bold"))
         lines += [line(cells, "" if row.records else "dim", styles_of(row)) for row, cells in block]
         lines.append(Text())
-    told = [part for note in notes(rows, columns, table, about, short) for part in Text(note).wrap(console, room)]
+    told = [part for note in notes(rows, columns, table, about, short, total) for part in Text(note).wrap(console, room)]
     return lines + [Text(part.plain.rstrip()) for part in told]
 
 
@@ -265,17 +282,17 @@ TEX = (
 LATIN = set(map(chr, range(0xC0, 0x100))) - set("ÐÞðþ\u00d7\u00f7")  # letters that every LaTeX knows in every font
 
 
-def markdown(rows: Sequence[Row], title: str, about: str, short: bool = False) -> str:
+def markdown(rows: Sequence[Row], title: str, about: str, short: bool = False, total: int | None = None) -> str:
     columns, table = columns_of(rows), blocks(rows)
     rule = ["---" if name in WORDS else "---:" for name in columns]
     parts = [f"# {plain(title)}"]
     for heading, block in table:
         lines = [columns, rule, *([strong(row, name, plain(cells[name]), "**", "**") for name in columns] for row, cells in block)]
         parts += [f"## {plain(heading)}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
-    return "\n\n".join(parts + [plain(note) for note in notes(rows, columns, table, about, short)]) + "\n"
+    return "\n\n".join(parts + [plain(note) for note in notes(rows, columns, table, about, short, total)]) + "\n"
 
 
-def latex(rows: Sequence[Row], title: str, about: str, short: bool = False) -> str:
+def latex(rows: Sequence[Row], title: str, about: str, short: bool = False, total: int | None = None) -> str:
     """One table, over pages where it is long. Its notes are in the caption, which goes wherever it goes."""
     columns, table, body = columns_of(rows), blocks(rows), list[str]()
     for heading, block in table:
@@ -285,7 +302,8 @@ def latex(rows: Sequence[Row], title: str, about: str, short: bool = False) -> s
             body.append(" & ".join(strong(row, name, tex(signed[name]), r"\textbf{", "}") for name in columns) + r" \\")
     head = [r"\toprule", " & ".join(columns) + r" \\"]
     layout = "".join("l" if name in WORDS else "r" for name in columns)
-    sentences = [tex(note[:1].upper() + note[1:].rstrip(".")) + "." for note in (title, *notes(rows, columns, table, about, short))]
+    told = (title, *notes(rows, columns, table, about, short, total))
+    sentences = [tex(note[:1].upper() + note[1:].rstrip(".")) + "." for note in told]
     caption = rf"\caption[{{{tex(title)}}}]{{{' '.join(sentences)}}}"
     if len(rows) > PAGE:
         first = [r"% \usepackage{booktabs,longtable}", rf"\begin{{longtable}}{{{layout}}}", rf"{caption} \\", *head, r"\endfirsthead"]
