@@ -41,7 +41,7 @@ def test_stopped_runs_go_on_one_by_one(alone, tmp_path, monkeypatch, capsys):
             return super().__call__()
 
     @contextmanager
-    def soon():
+    def soon(once=False):
         yield After()
 
     monkeypatch.setattr(commands, "stopping", soon)
