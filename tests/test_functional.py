@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprl.functional import cross_entropy, disagreement, kept, masked_mean, resistance, shares, small_loss, smallest, spread
+from sprl.functional import cross_entropy, disagreement, kept, likeliest, masked_mean, resistance, shares, small_loss, smallest, spread
 from sprl.noise import corrupt
 
 quick = settings(deadline=None, max_examples=100)
@@ -214,3 +214,10 @@ def test_kept_does_not_err_by_rounding():
 def test_two_networks_disagree_where_their_classes_differ():
     logits = torch.tensor([[[2.0, 1.0], [0.0, 1.0], [5.0, 4.0]], [[9.0, 1.0], [3.0, 1.0], [4.0, 5.0]]])
     assert disagreement(logits).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_of_equally_likely_classes_the_lower_one(dtype):
+    torch.manual_seed(0)
+    p = (torch.randint(4, (200, 33)) / 4).to(dtype)
+    assert likeliest(p).tolist() == [row.index(max(row)) for row in p.tolist()]

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sprl import labels
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import CALM, FLOOR, FORGET, Recorder, as_labels, label_quality, new_record, record, see, suggest, warn_of_doubts
 
@@ -227,3 +228,20 @@ def test_a_curriculum_that_began_at_its_lower_bound_is_doubtful():
     with pytest.warns(SprlWarning, match="sure of 3 of 50 labels"):
         warn_of_doubts(issues, {"m": torch.tensor(5), "confident": torch.tensor(3)})
     warn_of_doubts(issues, {"m": torch.tensor(6), "confident": torch.tensor(6)})
+
+
+@pytest.mark.parametrize("part", [1, 7, 40])
+def test_suggestions_do_not_depend_on_the_parts_they_are_made_in(monkeypatch, part):
+    torch.manual_seed(0)
+    previous, y, wrong = torch.randn(23, 5).softmax(1), torch.randint(5, (23,)), torch.rand(23, dtype=torch.float64)
+    before, whole = previous.clone(), suggest(previous, y, wrong)
+    monkeypatch.setattr(labels, "PART", part)
+    assert all(torch.equal(a, b) for a, b in zip(suggest(previous, y, wrong), whole, strict=True))
+    assert torch.equal(previous, before)
+
+
+def test_pred_probs_are_a_copy():
+    recorder = Recorder([0, 1], num_classes=2)
+    recorder.memory["previous"][0] = torch.tensor([0.25, 0.5])
+    recorder.pred_probs()[:] = 7
+    assert recorder.memory["previous"].tolist() == [[0.25, 0.5], [0, 0]]
