@@ -108,33 +108,22 @@ class Shared:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.parallel: nn.Module | None = None
-        self.seed = 0  # of what the method draws in this step
 
     def __call__(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
-        self.parallel = self.parallel or in_parallel(state.networks)
-        self.seed = stream_seed(task.seed, "draws", self.ranks.count, state.t, state.progress.done)
-        train_step(task, state, index, task.x[self.ranks.mine(index)] if raw is None else raw, self.forward)
+        part = task.x[self.ranks.mine(index)] if raw is None else raw
+        train_step(task, state, index, part, lambda *_: self.forward(task, state, index, part))
 
-    def forward(
-        self,
-        networks: nn.ModuleList,
-        method: Method,
-        augment: Callable[[Tensor], Tensor],
-        precision: Precision,
-        raw: Tensor,
-        index: Tensor,
-        y: Tensor,
-        memory: Memory,
-    ) -> tuple[Step, Seen]:
-        """As `forward`, of which `raw` is this rank's share of the batch."""
-        assert self.parallel is not None
-        x = augment(pixels_to_float(raw))
-        with arithmetic(precision, raw.device):
-            part = self.parallel(x).float()
-        logits = self.ranks.whole(part, len(index))
-        with torch.random.fork_rng([raw.device] if raw.device.type == "cuda" else []):
-            torch.manual_seed(self.seed)  # the same on all ranks, whose networks and augmentation draw from streams of their own
-            return method.step(logits, Batch(index, y), memory), see(logits, y)
+    def forward(self, task: Task, state: State, index: Tensor, part: Tensor) -> tuple[Step, Seen]:
+        """As `forward`, of which `part` is this rank's share of the batch."""
+        self.parallel = self.parallel or in_parallel(state.networks)
+        x, y = task.augment(pixels_to_float(part)), task.y[index]
+        with arithmetic(task.precision, part.device):
+            own = self.parallel(x).float()
+        logits = self.ranks.whole(own, len(index))
+        with torch.random.fork_rng([part.device] if part.device.type == "cuda" else []):
+            # the same on all ranks, whose networks and augmentation draw from streams of their own
+            torch.manual_seed(stream_seed(task.seed, "draws", self.ranks.count, state.t, state.progress.done))
+            return state.method.step(logits, Batch(index, y), state.memory), see(logits, y)
 
     def forget(self) -> None:
         pass  # weights are brought back in place

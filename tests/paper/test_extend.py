@@ -175,8 +175,9 @@ def test_what_cannot_be_added_is_refused(more, message):
 def test_any_method_can_be_added_to_any_table():
     for name in TABLES:
         there = {cell.method for cell in RECIPES[name].cells()}
-        for cell in added(name, methods=[method for method in METHODS if method not in there]):
-            make_method(cell.config.method, cell.config.fields, known=lambda: 0.3)
+        others = [method for method in METHODS if method not in there]
+        made = {cell.method: make_method(cell.config.method, cell.config.fields, known=lambda: 0.3) for cell in added(name, methods=others)}
+        assert {name: type(method) for name, method in made.items()} == {name: METHODS[name] for name in others}
 
 
 def test_a_recipe_with_a_method_that_is_not_there_is_listed_and_refused(tmp_path, monkeypatch, capsys):
