@@ -9,7 +9,20 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprl.functional import cross_entropy, disagreement, kept, likeliest, masked_mean, resistance, shares, small_loss, smallest, spread
+from sprl.functional import (
+    counted,
+    cross_entropy,
+    disagreement,
+    kept,
+    likeliest,
+    masked_mean,
+    ranked,
+    resistance,
+    shares,
+    small_loss,
+    smallest,
+    spread,
+)
 from sprl.noise import corrupt
 
 quick = settings(deadline=None, max_examples=100)
@@ -177,6 +190,14 @@ def test_spread_is_a_share_or_cannot_tell(rows):
 
 def test_spread_of_two_classes_cannot_tell():
     assert math.isnan(spread(one_hot_predictions([0, 1, 0], 2), torch.tensor([1, 0, 0])).item())
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 1.5, -2.0, math.inf]), min_size=6, max_size=6), min_size=1, max_size=3))
+@quick
+def test_ranks_sorted_and_counted_are_those_of_a_stable_sort(rows):
+    values = torch.tensor(rows)
+    expected = [[sorted(range(6), key=lambda i: (row[i], i)).index(i) for i in range(6)] for row in rows]
+    assert ranked(values).tolist() == counted(values).tolist() == expected
 
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=3), st.integers(0, 8), st.data())

@@ -120,12 +120,22 @@ def kept(forget: Tensor, count: Tensor | int) -> Tensor:
     return ((1 - forget) * count + 1e-9).floor().clamp(min=1).long()
 
 
+def ranked(values: Tensor) -> Tensor:
+    """The place of each value in its row, from 0 for the smallest; ties: the lower position first. [M, B] -> [M, B]"""
+    return counted(values) if torch.compiler.is_compiling() else torch.argsort(torch.argsort(values, stable=True), stable=True)
+
+
+def counted(values: Tensor) -> Tensor:
+    """The same without a sort, which the compiler cannot combine with other kernels; without a compiler it would fill B x B tables."""
+    one, other = values.unsqueeze(-1), values.unsqueeze(-2)
+    place = torch.arange(values.shape[-1], device=values.device)
+    return ((other < one) | ((other == one) & (place < place.unsqueeze(-1)))).sum(-1)
+
+
 def small_loss(losses: Tensor, keep: Tensor, among: Tensor | None = None) -> Tensor:
     """Which rows have the `keep` smallest losses of those in the mask `among`, for each network; ties: the lower position.
 
     losses [M, B], keep 0-d or [M], among [B] or [M, B] -> bool [M, B]
     """
     among = torch.ones_like(losses, dtype=torch.bool) if among is None else among
-    order = torch.argsort(losses.masked_fill(~among, torch.inf), stable=True)
-    rank = torch.argsort(order, stable=True)
-    return (rank < keep.unsqueeze(-1)) & among
+    return (ranked(losses.masked_fill(~among, torch.inf)) < keep.unsqueeze(-1)) & among

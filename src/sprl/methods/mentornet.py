@@ -9,7 +9,7 @@ from torch import Tensor
 from sprl import schedules
 from sprl.core import Batch, Clock, Memory, Predict, Step
 from sprl.errors import check_rate, ensure
-from sprl.functional import cross_entropy, kept, masked_mean, small_loss
+from sprl.functional import cross_entropy, kept, masked_mean, ranked, small_loss
 from sprl.mentor import Curriculum, learn, optimal, score
 
 EARLY = 17  # percent of training with the first dropout
@@ -94,7 +94,8 @@ class MentorNet:
             chosen = small_loss(seen, kept(memory["dropped"], count), finite)
             return Step(masked_mean(losses, chosen).sum(), chosen, idle=~chosen.any())
 
-        now, before = seen.sort().values[0, round(self.percentile * (count - 1))], memory["threshold"]
+        at = ranked(seen) == round(self.percentile * (count - 1))
+        now, before = torch.where(at, seen, 0.0).sum(), memory["threshold"]
         moved = torch.where(before.isnan(), now, self.decay * before + (1 - self.decay) * now)
         threshold = torch.where(now.isfinite(), moved, before)
         v = self.weigh(seen[0], seen[0] - threshold, memory) * finite
