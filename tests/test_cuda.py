@@ -14,7 +14,7 @@ from sprl.config import Config, needs_rate
 from sprl.data.rows import Streamed
 from sprl.engine import run_epoch, start
 from sprl.errors import SprlWarning
-from sprl.methods import METHODS, SPRL, Standard
+from sprl.methods import METHODS, SPRL, CoTeaching, MentorNet, Standard
 from sprl.noise import corrupt
 from sprl.run import prepare
 from sprl.state import Task, restore, snapshot
@@ -195,6 +195,14 @@ def test_compiled_is_close_to_eager(pictures, net, precision):
         losses, state = trained(task, Captured(compiled=True), net=net)
     assert state.stepper.name == "compiled"
     assert losses == pytest.approx(trained(task, Eager(), net=net)[0], rel=0.02 if precision == "fp32" else 0.1)
+
+
+@pytest.mark.parametrize("method", [CoTeaching(noise_rate=0.3), MentorNet(curriculum="pd")])
+def test_methods_that_rank_a_batch_can_be_compiled(pictures, method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        state = trained(replace(pictures, epochs=2), Captured(compiled=True), method, plain)[1]
+    assert state.stepper.name == "compiled"
 
 
 def test_going_back_repeats_the_epochs_also_in_the_middle_of_one(pictures):

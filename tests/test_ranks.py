@@ -36,15 +36,25 @@ def plain(shape, num_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, num_classes))
 
 
-def trained(method, ranks, streamed=False):
+def normed(shape, num_classes):
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, num_classes))
+
+
+def trained(method, ranks, streamed=False, network=plain, device="cpu"):
     data = digits.load()
-    y = torch.from_numpy(corrupt(data.y, "symmetric:0.4", 10, seed=0))
-    x = Streamed(data.x, torch.device("cpu")) if streamed else data.x
+    y = torch.from_numpy(corrupt(data.y, "symmetric:0.4", 10, seed=0)).to(device)
+    x = Streamed(data.x, torch.device("cpu")) if streamed else data.x.to(device)
     task = Task(x, y, 10, epochs=5, batch_size=100, ranks=ranks)
-    state = start(task, method, plain, Shared(ranks) if ranks.count > 1 else None)
+    state = start(task, method, network, Shared(ranks) if ranks.count > 1 else None)
     epochs = list(train(task, state))
     weights = torch.cat([p.detach().flatten() for p in state.networks.parameters()])
     return {"losses": torch.tensor([epoch.loss for epoch in epochs]), "weights": weights, "was_chosen": epochs[-1].chosen, **state.memory}
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def one_of_many(rank, count, folder, port):
@@ -60,10 +70,7 @@ def one_of_many(rank, count, folder, port):
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_they_equal_one_process_up_to_the_order_of_sums(count, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(one_of_many, (count, str(tmp_path), port), nprocs=count)
+    torch.multiprocessing.spawn(one_of_many, (count, str(tmp_path), free_port()), nprocs=count)
     first, *others = [torch.load(tmp_path / f"{rank}.pt") for rank in range(count)]
     for name, method in METHODS.items():
         for part, value in first[name].items():  # among each other to the bit
@@ -75,6 +82,24 @@ def test_they_equal_one_process_up_to_the_order_of_sums(count, tmp_path):
         for part in ("losses", "weights", "previous", "support"):
             assert torch.allclose(first[name][part], alone[part], rtol=1e-3, atol=1e-4), (name, part)
     assert all(torch.equal(first["streamed"][part], value) for part, value in first["sprl"].items() if not value.isnan().any())
+
+
+def one_of_two_with_a_gpu(rank, folder, port):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)  # which lets processes share a GPU, as NCCL does not
+    for name, sync_norm in (("synced", True), ("shares", False)):
+        torch.save(trained(METHODS["sprl"], Ranks(rank, 2, sync_norm), network=normed, device="cuda"), f"{folder}/{name}{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_synced_batch_norm_is_that_of_the_whole_batch(tmp_path):
+    torch.multiprocessing.spawn(one_of_two_with_a_gpu, (str(tmp_path), free_port()), nprocs=2)
+    alone = trained(METHODS["sprl"], ALONE, network=normed, device="cuda")["losses"]
+    synced, other, shares = (torch.load(tmp_path / f"{name}.pt")["losses"] for name in ("synced0", "synced1", "shares0"))
+    assert torch.equal(synced, other)
+    assert torch.allclose(synced, alone, rtol=0.01)
+    assert (shares - alone).abs().max() > 5 * (synced - alone).abs().max()
 
 
 @given(st.integers(0, 1000), st.integers(1, 17))
