@@ -10,6 +10,7 @@ import torch
 
 from sprl.noise import corrupt
 from sprl.report import write
+from sprl.run import Run
 from sprl.state import Task
 
 torch.set_num_threads(1)
@@ -34,6 +35,28 @@ def task() -> Task:
     x, clean = clusters(403)
     y = corrupt(clean, "symmetric:0.33", 4, seed=0)
     return Task(torch.from_numpy(x), torch.from_numpy(y), num_classes=4, epochs=12, batch_size=32, lr=1e-2)
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    """Points with test rows, in a file."""
+    x, y = clusters()
+    path = tmp_path_factory.mktemp("pets") / "pets.npz"
+    np.savez(path, x=x[:300], y=y[:300], x_test=x[300:], y_test=y[300:])
+    return path
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The methods and numbers of rows that are trained from now on."""
+    seen, train = [], Run.train
+
+    def noting(run, pause):
+        seen.append((run.config.method, len(run.data.y)))
+        return train(run, pause)
+
+    monkeypatch.setattr(Run, "train", noting)
+    return seen
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from sprl.config import Config
 from sprl.data.catalogue import load
 from sprl.data.rows import Streamed
 from sprl.errors import InputError
-from sprl.run import Run, prepare, read
+from sprl.run import prepare, read
 
 WORDS = ("digits", "--rows", 200, "--epochs", 2, "--network", "mlp:width=8", "--lr", 0.01)
 TRAIN = ("train", *WORDS, "--method", "standard")
@@ -25,19 +25,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPRL_CACHE", str(tmp_path / "cache"))
     return tmp_path
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """The methods and numbers of rows that are trained from now on."""
-    seen, train = [], Run.train
-
-    def noting(run, pause):
-        seen.append((run.config.method, len(run.data.y)))
-        return train(run, pause)
-
-    monkeypatch.setattr(Run, "train", noting)
-    return seen
 
 
 def ran(capsys, *words):

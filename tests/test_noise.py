@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from conftest import clusters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -276,14 +275,6 @@ def test_text_is_no_number():
 def test_labels_by_a_network_have_no_matrix():
     with pytest.raises(InputError, match="generated:20 needs data to train a network on, and has no matrix: sprl train DATA --corrupt gen"):
         corrupt(CLEAN, "generated:20", 10, seed=0)
-
-
-@pytest.fixture(scope="module")
-def pets(tmp_path_factory):
-    x, y = clusters()
-    path = tmp_path_factory.mktemp("pets") / "pets.npz"
-    np.savez(path, x=x[:300], y=y[:300], x_test=x[300:], y_test=y[300:])
-    return path
 
 
 @pytest.mark.parametrize(
