@@ -21,7 +21,7 @@ from sprl.engine import predict, start
 from sprl.errors import InputError
 from sprl.generated import Labeller, beginning, choose, labelled, name_of
 from sprl.methods import Standard
-from sprl.run import Run, known_rate, prepare
+from sprl.run import known_rate, prepare
 from sprl.seeds import stream_seed
 from sprl.state import Task
 from sprl.training import train
@@ -45,19 +45,6 @@ def data(tmp_path_factory):
     np.savez(path, x=x[:400], y=np.array(CLASSES)[y[:400]], x_test=x[400:], y_test=np.array(CLASSES)[y[400:]])
     found = load(str(path))
     return replace(found, clean=found.y)
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """The methods and numbers of rows that are trained from now on."""
-    seen, train = [], Run.train
-
-    def noting(run, pause):
-        seen.append((run.config.method, len(run.data.y)))
-        return train(run, pause)
-
-    monkeypatch.setattr(Run, "train", noting)
-    return seen
 
 
 def entries(folder):

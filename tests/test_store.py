@@ -10,24 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import clusters
 from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
 from sprl import store
 from sprl.config import Config
 from sprl.data.catalogue import load
-from sprl.errors import SprlWarning
+from sprl.errors import InputError, SprlWarning
 from sprl.methods import METHODS
 from sprl.run import prepare
-
-
-@pytest.fixture(scope="module")
-def pets(tmp_path_factory):
-    """Points with test rows, in a file."""
-    x, y = clusters()
-    path = tmp_path_factory.mktemp("pets") / "pets.npz"
-    np.savez(path, x=x[:300], y=y[:300], x_test=x[300:], y_test=y[300:])
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -299,3 +289,17 @@ def test_a_store_that_cannot_be_written_to(record, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot write to"):
         store.write(Path(tmp_path / "file" / "store"), record)
+
+
+def test_a_store_that_cannot_be_read(tmp_path):
+    assert store.all(tmp_path / "none yet") == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot read .*file: Not a directory"):
+        store.all(tmp_path / "file")
+
+
+def test_other_versions_are_counted_and_named(record):
+    old = replace(record, versions=record.versions | {"torch": "1.0"})
+    assert store.other_versions([record]) == ""
+    assert store.other_versions([record, old, old]) == f"records made with other versions: 2 (sprl {record.versions['sprl']}, torch 1.0)"
+    assert store.other_versions([record, old], ["sprl", "python"]) == ""

@@ -1,5 +1,6 @@
 """`sprl bench` and `sprl show` on the command line."""
 
+import os.path
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -56,6 +57,7 @@ Store = Annotated[str, typer.Option(metavar="DIR", help="Where records of finish
 
 
 def bench(
+    context: typer.Context,
     name: Name = None,
     only: Only = "",
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cell, with seeds S, S + 1, ... The paper has one.")] = 1,
@@ -87,7 +89,7 @@ def bench(
     from sprl.spread import asked
 
     spread = asked(jobs, together, engine, gpu, shard)
-    recipe = asked_for(name, store, method, data, corrupt)
+    recipe = asked_for(context, name, store, method, data, corrupt)
     if recipe is None:
         return
     cells = fitting(recipe.cells(short), only, optional=False)
@@ -99,6 +101,7 @@ def bench(
 
 
 def show(
+    context: typer.Context,
     name: Name = None,
     only: Only = "",
     ran: Annotated[bool, typer.Option("--ran", help="Leave out what was not run.")] = False,
@@ -120,23 +123,29 @@ def show(
     """
     from sprl.paper import present
 
-    if store not in ("", "records") and not Path(store).is_dir():  # the default one is made by the first run
+    if out == "":
+        raise InputError("--out needs the name of a file, or for figures of a folder")
+    if store not in ("", "records") and not os.path.isdir(store):  # the default one is made by the first run
         raise InputError(f"there is no folder {store}: --store names where `sprl bench` keeps records")
-    recipe = asked_for(name, store, method, data, corrupt)
+    recipe = asked_for(context, name, store, method, data, corrupt)
     if recipe is not None:
-        present.present(recipe, only, short, Path(store), ran, format, None if out is None else Path(out))
+        present.note_versions(present.present(recipe, only, short, Path(store), ran, format, None if out is None else Path(out)))
 
 
-def asked_for(name: str | None, store: str, methods: list[str] | None, data: list[str] | None, noises: list[str] | None) -> "Recipe | None":
+def asked_for(
+    context: typer.Context, name: str | None, store: str, methods: list[str] | None, data: list[str] | None, noises: list[str] | None
+) -> "Recipe | None":
     """The recipe; None where the list of all was asked for, and shown."""
-    from sprl.errors import pick
+    from sprl.errors import ensure, pick
     from sprl.paper import present
     from sprl.paper.extend import extended
     from sprl.paper.recipes import RECIPES
 
-    if store == "":
-        raise InputError("--store needs the name of a folder")
+    ensure(store != "", "--store needs the name of a folder")
     if name is None:
+        given = [option for option in context.params if getattr(context.get_parameter_source(option), "name", "DEFAULT") != "DEFAULT"]
+        beside = ", ".join(f"--{option.replace('_', '-')}" for option in given if option != "store")
+        ensure(not beside, f"of which table or figure? Give its NAME beside {beside}; sprl show lists all")
         present.list_recipes(Path(store))
         return None
     return extended(RECIPES[pick("table or figure", name, RECIPES)], methods or (), data or (), noises or ())

@@ -35,7 +35,7 @@ from sprl.config import Config
 from sprl.crew import Group
 from sprl.errors import printable
 from sprl.noise import MATRIX
-from sprl.run import read, versions
+from sprl.run import read
 from sprl.show import console, say
 from sprl.spread import Spread
 from sprl.store import Record
@@ -131,9 +131,8 @@ def announce(
         say("", told(jobs))
     if records:
         say("Store", f"{len(records)} of {amount(len(jobs))} {'is' if len(records) == 1 else 'are'} in {folder}/ already")
-        others = [record for record in records.values() if record.versions != {name: str(v) for name, v in versions().items()}]
-        if others:
-            say("", f"{len(others)} of them made with other versions: {', '.join(sorted({shown(record.versions) for record in others}))}")
+        if others := store.other_versions(records.values()):
+            say("", others)
         here = device_name(example.task.device)
         elsewhere = [record.device for record in records.values() if record.device != here]
         if elsewhere:
@@ -157,10 +156,6 @@ def announce(
 def device_name(device: torch.device) -> str:
     """As in records."""
     return str(device) if device.type == "cpu" else torch.cuda.get_device_name(device)
-
-
-def shown(found: dict[str, str]) -> str:
-    return printable(f"sprl {found.get('sprl')}, torch {found.get('torch')}")[:60]
 
 
 def results(planned: Plan, records: dict[str, Record], failures: dict[str, str], out: Path) -> None:

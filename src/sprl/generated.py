@@ -40,21 +40,37 @@ def labelled(data: Data, config: Config, say: Callable[[str], None] = quiet, pro
 
     They depend on the data, the network, its schedule and the seed, never on the method; made once, they are kept in the cache.
     """
-    from sprl.run import prepare
-
-    clean, count = data.clean, int(parse(str(config.corrupt))[1])
-    if clean is None:
-        raise InputError(f"{config.corrupt} trains a network on right labels, and which of {data.name} are right is not known")
-    seed = stream_seed(config.seed, "labeller")
-    rows = choose(clean, data.classes, count, seed)
-    # The run as it would be on right labels: whatever else is wrong with it is told before anything is trained, and its defaults are known.
-    run = prepare(replace(config, corrupt=None), replace(data, y=clean), say, progress)
+    run, rows, seed = begun(data, config, say, progress)
     y, accuracy = given(run, rows, seed, say, progress)
     if torch.cuda.is_initialized():
         gc.collect()  # what was needed there to train the network goes now, not when Python gets round to it
     ensure(len(np.unique(y)) > 1, f"the network that learned {len(rows):,} right labels gives all rows the same one: let it learn more")
     x = run.task.x if isinstance(run.task.x, Tensor) and not config.frozen else data.x  # where it is already
-    return replace(data, x=x, y=y), Labeller(len(rows), 100 * float((y == clean).mean()), accuracy)
+    return replace(data, x=x, y=y), Labeller(len(rows), 100 * float((y == data.clean).mean()), accuracy)
+
+
+def are_made(data: Data, config: Config) -> bool:
+    """Whether the labels are in the cache, so that `labelled` has nothing to train."""
+    run, rows, seed = begun(data, config)
+    path = cache.folder() / f"{name_of(run, beginning(run, rows, seed), rows)}.rows"
+    return cache.read(path, path.with_suffix(".json"), 4 * len(run.data.y)) is not None
+
+
+def begun(data: Data, config: Config, say: Callable[[str], None] = quiet, progress: Progress = quiet) -> tuple[Run, Array, int]:
+    """The run as it would be on right labels; the rows whose labels a network is to learn, and its seed."""
+    from sprl.run import prepare
+
+    clean, rows, seed = learned(data, config)
+    # Whatever else is wrong with the run is told before anything is trained, and its defaults are known.
+    return prepare(replace(config, corrupt=None), replace(data, y=clean), say, progress), rows, seed
+
+
+def learned(data: Data, config: Config) -> tuple[Array, Array, int]:
+    """The right labels of all rows; the rows whose labels a network is to learn, and its seed."""
+    if data.clean is None:
+        raise InputError(f"{config.corrupt} trains a network on right labels, and which of {data.name} are right is not known")
+    seed = stream_seed(config.seed, "labeller")
+    return data.clean, choose(data.clean, data.classes, int(parse(str(config.corrupt))[1]), seed), seed
 
 
 def given(run: Run, rows: Array, seed: int, say: Callable[[str], None], progress: Progress) -> tuple[Array, float | None]:

@@ -5,16 +5,15 @@ What `--corrupt KIND:VALUE` means is said here; labels of the kind `generated` n
 
 import csv
 import json
-import warnings
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sprl.errors import InputError, SprlWarning, ensure, pick, printable
+from sprl.errors import InputError, ensure, pick, printable
+from sprl.registry import Registry
 from sprl.seeds import stream_seed
 
 Matrix = NDArray[np.float64]
@@ -55,14 +54,18 @@ def pair(rate: float, num_classes: int) -> Matrix:
     return (1 - rate) * np.eye(num_classes) + rate * np.roll(np.eye(num_classes), 1, axis=1)
 
 
-# To add a kind of noise: a function (rate, num_classes) -> Q, and a line here; or, from another package, an entry point of `sprl.noises`.
-NOISES: dict[str, Callable[[float, int], Matrix]] = {"symmetric": symmetric, "symmetric-all": symmetric_all, "pair": pair}
+Kind = Callable[[float, int], Matrix]
 
-for point in entry_points(group="sprl.noises"):
-    try:
-        NOISES.setdefault(point.name, point.load())
-    except Exception as error:  # of other people's packages: ours works without
-        warnings.warn(f"the noise {point.name} of {point.value} cannot be loaded: {error}", SprlWarning, stacklevel=1)
+
+def adopted(name: str, found: Any) -> Kind:
+    """Of another package."""
+    ensure(callable(found), "it is no function (rate, num_classes) -> Q")
+    return found
+
+
+# To add a kind of noise: a function (rate, num_classes) -> Q, and its name here; or, from another package, an entry point of `sprl.noises`.
+OURS: dict[str, Kind] = {"symmetric": symmetric, "symmetric-all": symmetric_all, "pair": pair}
+NOISES = Registry("noise", "sprl.noises", OURS, adopted)
 
 
 def parse(spec: str) -> tuple[str, float | str]:
@@ -97,6 +100,12 @@ def requested(spec: str) -> float | None:
     """The rate that was asked for, in the convention of its kind; None of a kind that has none."""
     kind, value = parse(spec)
     return float(value) if kind in NOISES else None
+
+
+def canonical(spec: str) -> str:
+    """The noise in the one way that recipes write it: "pair:.40" -> "pair:0.4"."""
+    kind, value = parse(spec)
+    return spec if isinstance(value, str) else f"{kind}:{value!r}".removesuffix(".0")
 
 
 def expected(spec: str, clean: Labels, num_classes: int) -> float | None:

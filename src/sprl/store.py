@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -26,7 +26,7 @@ from sprl.checkpoint import PLACES
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import aside, make_place
 from sprl.photos import PRETRAINED
-from sprl.run import Run
+from sprl.run import Run, versions
 from sprl.schema import Unreadable, require
 
 FORMAT = 1
@@ -252,10 +252,24 @@ def all(folder: Path) -> list[Record]:
 
 
 def each(folder: Path) -> Iterator[Record]:
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        record = read(folder, path.stem) if KEY.fullmatch(path.stem) else None
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+    for key, dot, kind in (name.partition(".") for name in names):
+        record = read(folder, key) if dot + kind == ".json" and KEY.fullmatch(key) else None
         if record is not None:
             yield record
+
+
+def other_versions(records: Collection[Record], names: Sequence[str] = ("sprl", "torch", "numpy", "python")) -> str:
+    """How many were made with other versions of these than are here, and with which; nothing where none was."""
+    here = {name: str(version) for name, version in versions().items()}
+    others = [record.versions for record in records if any(record.versions.get(name) != here[name] for name in names)]
+    which = sorted({printable(f"sprl {found.get('sprl')}, torch {found.get('torch')}")[:60] for found in others})
+    return f"records made with other versions: {len(others)} ({'; '.join(which)})" if others else ""
 
 
 # What a record must be like.

@@ -86,6 +86,19 @@ def test_words_are_found_however_they_are_written():
     assert (only([cell], "gce", optional=False), only([cell], "pets", optional=False)) == ([cell], [])
 
 
+def test_names_with_spaces_stand_in_quotes():
+    cells = [replace(cell_of(), dataset=name) for name in ("my cats", "my dogs", "bob's")]
+    for text, names in (("'my cats'", ["my cats"]), ("\"my cats\",'My Dogs'", ["my cats", "my dogs"]), ('"bob\'s"', ["bob's"])):
+        assert [cell.dataset for cell in only(cells, text)] == names
+    with pytest.raises(InputError, match="cannot read the words"):
+        only(cells, "bob's")
+
+
+def test_no_cells_are_not_no_words():
+    with pytest.raises(InputError, match="there is nothing to run or show"):
+        only([], "")
+
+
 # Runs.
 
 VALUES = {  # fields of a config that make it another run

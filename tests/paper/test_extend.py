@@ -3,14 +3,12 @@
 from dataclasses import asdict
 
 import pytest
-from typed import sprl
 
 from sprl.config import make_method
 from sprl.errors import InputError
 from sprl.methods import METHODS, SPRL
-from sprl.paper.cell import at, unique
+from sprl.paper.cell import unique
 from sprl.paper.extend import extended
-from sprl.paper.recipe import Recipe
 from sprl.paper.recipes import RECIPES
 
 TABLES = [name for name, recipe in RECIPES.items() if not recipe.is_figure]
@@ -107,6 +105,18 @@ def test_another_noise_is_on_all_data_untuned():
     assert slow == {("MNIST", "resnet18")}  # as in the rest of the table
 
 
+def test_a_noise_is_the_same_however_it_is_written():
+    for text, written in (("symmetric-all:.40", "symmetric-all:0.4"), ("generated:4e2", "generated:400"), ("matrix:a.csv", "matrix:a.csv")):
+        assert {cell.config.corrupt for cell in added("table2", noises=[text])} == {written}
+
+
+def test_a_folder_is_called_by_its_own_name(tmp_path, monkeypatch):
+    (tmp_path / "photos" / "in").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "photos")
+    for data in (".", "in/..", str(tmp_path / "photos")):
+        assert {(cell.dataset, cell.config.data) for cell in added("table2", data=[data])} == {("photos", data)}
+
+
 def test_noise_in_place_of_clean_or_real_labels_is_told_by_its_maker():
     for name in ("table1", "table5"):
         assert not [cell for cell in added(name, noises=["pair:0.3"]) if "noise_rate" in cell.config.fields]
@@ -162,8 +172,9 @@ def test_figures_are_refused(name):
         ({"methods": ["sprl"]}, "table2 has sprl already: leave it out"),
         ({"methods": ["self-paced", "self-paced"]}, "table2 has self-paced already"),
         ({"data": ["cifar10"]}, "table2 has cifar10 already"),
+        ({"data": [""]}, "--data needs a file, a folder or the name of a set"),
         ({"data": ["a/mine.npz", "b/mine.npz"]}, "table2 has mine already"),
-        ({"noises": ["pair:0.450"]}, "table2 has pair:0.450 already"),
+        ({"noises": ["pair:0.450"]}, "table2 has pair:0.45 already"),
     ],
 )
 def test_what_cannot_be_added_is_refused(more, message):
@@ -178,17 +189,3 @@ def test_any_method_can_be_added_to_any_table():
         others = [method for method in METHODS if method not in there]
         made = {cell.method: make_method(cell.config.method, cell.config.fields, known=lambda: 0.3) for cell in added(name, methods=others)}
         assert {name: type(method) for name, method in made.items()} == {name: METHODS[name] for name in others}
-
-
-def test_a_recipe_with_a_method_that_is_not_there_is_listed_and_refused(tmp_path, monkeypatch, capsys):
-    cells = [at(cell, method="sprll") for cell in RECIPES["fig4"].cells()]
-    odd = Recipe("odd", "Odd", "A slip.", lambda: cells)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(RECIPES, "odd", odd)
-    code, out, error = sprl(capsys, "show")
-    assert (code, error) == (0, "")
-    assert "odd       Odd (it cannot be run: unknown method 'sprll'; did you mean 'sprl'?)" in out
-    assert "table2    Table II" in out
-    for command in ("bench", "show"):
-        code, _, error = sprl(capsys, command, "odd")
-        assert (code, error) == (2, "sprl: unknown method 'sprll'; did you mean 'sprl'?\n")

@@ -8,9 +8,10 @@ from importlib.resources import files
 import pytest
 
 from sprl.config import make_method, needs_rate
+from sprl.errors import InputError
 from sprl.methods import METHODS, SPRL
 from sprl.noise import parse
-from sprl.paper import numbers
+from sprl.paper import numbers, runs
 from sprl.paper.cell import RULES, meaning, only, unique
 from sprl.paper.recipes import RECIPES
 
@@ -230,6 +231,26 @@ def test_figures_a1_to_a4_are_the_runs_of_table_ii():
     runs = [cell for name in ("figA1", "figA2", "figA3", "figA4") for cell in RECIPES[name].cells()]
     assert sorted(map(repr, map(place_of, runs))) == sorted(map(repr, map(place_of, needed("table2"))))
     assert len(unique([*needed("table2"), *runs])) == 256
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("CIFAR10", "resnet18", "pair", 0.45, "sprl"), "unknown data set of the paper 'CIFAR10'; did you mean 'CIFAR-10'?"),
+        (("CIFAR-10", "resnet", "pair", 0.45, "sprl"), "unknown network of the paper 'resnet'; did you mean 'resnet18'?"),
+        (("CIFAR-10", "resnet18", "pair", 0.45, "sprll"), "unknown method 'sprll'; did you mean 'sprl'?"),
+        (
+            ("CIFAR-10", "resnet18", "pair", 0.3, "sprl"),
+            "tables A3 and A4 have no T1 and gamma_d for CIFAR-10 resnet18 pair 0.3: give setting=Setting(T1, gamma_d)",
+        ),
+    ],
+)
+def test_a_cell_that_the_paper_does_not_have_is_refused(words, message):
+    with pytest.raises(InputError) as refused:
+        runs.cell(*words)
+    assert str(refused.value) == message
+    if "setting" in message:
+        assert runs.cell(*words, setting=numbers.Setting(20, 10.0)).config.fields["T1"] == 20
 
 
 # All of them.

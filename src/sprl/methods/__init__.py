@@ -1,10 +1,10 @@
 """The methods, one file each. To add one: write its file, add its line here; or, from another package, an entry point of `sprl.methods`."""
 
-import warnings
-from importlib.metadata import entry_points
+from dataclasses import is_dataclass
+from typing import Any
 
 from sprl.core import Method
-from sprl.errors import SprlWarning
+from sprl.errors import ensure
 from sprl.methods.bootstrap import Bootstrap
 from sprl.methods.co_teaching import CoTeaching
 from sprl.methods.co_teaching_plus import CoTeachingPlus
@@ -18,6 +18,7 @@ from sprl.methods.resistance import Resistance
 from sprl.methods.self_paced import SelfPaced
 from sprl.methods.sprl import SPRL
 from sprl.methods.standard import Standard
+from sprl.registry import Registry
 
 __all__ = [
     "DEMONSTRATIONS",
@@ -37,7 +38,7 @@ __all__ = [
     "Standard",
 ]
 
-METHODS: dict[str, type[Method]] = {
+OURS: dict[str, type[Method]] = {
     "sprl": SPRL,
     "standard": Standard,
     "bootstrap": Bootstrap,
@@ -54,8 +55,13 @@ METHODS: dict[str, type[Method]] = {
 }
 DEMONSTRATIONS = ("resistance",)  # they show something and are no contenders: compared only where they are named
 
-for point in entry_points(group="sprl.methods"):
-    try:
-        METHODS.setdefault(point.name, point.load())
-    except Exception as error:  # of other people's packages: ours works without
-        warnings.warn(f"the method {point.name} of {point.value} cannot be loaded: {error}", SprlWarning, stacklevel=1)
+
+def adopted(name: str, found: Any) -> type[Method]:
+    """Of another package."""
+    parts = ("networks", "init", "refresh", "step")
+    proper = isinstance(found, type) and is_dataclass(found) and all(hasattr(found, part) for part in parts)
+    ensure(proper, f"it is no dataclass with {', '.join(parts)}")
+    return found
+
+
+METHODS = Registry("method", "sprl.methods", OURS, adopted)

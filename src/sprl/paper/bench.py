@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +11,16 @@ from typing import NamedTuple
 
 import torch
 
-from sprl import files, on_ray, show, store
+from sprl import files, generated, on_ray, show, store
 from sprl.checkpoint import PLACES, asked_interval
 from sprl.commands import stopping, within_memory
 from sprl.compare import Job
-from sprl.config import Config
+from sprl.config import Config, find_device, find_precision
+from sprl.data import Data
 from sprl.errors import InputError, ensure, printable
 from sprl.methods import METHODS
-from sprl.paper.cell import Cell, is_run_of, meaning, runs_of, takes_files, unique
+from sprl.noise import GENERATED, parse, transition
+from sprl.paper.cell import Cell, is_run_of, meaning, runs_of, summed, takes_files, unique
 from sprl.run import Run, prepare, read
 from sprl.show import say
 from sprl.spread import Spread
@@ -60,25 +61,23 @@ Rows = tuple[str, int | None, int | None]  # what decides which rows are read: d
 def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, only_plan: bool) -> tuple[int, dict[str, Record]]:
     """Say what is there, what is to be run and how long that takes; run it. Returns the exit code, and the records that are there."""
     asked_interval()  # better refused now than later
+    find_precision(how.precision, find_device(how.device))
     if how.spread.engine == "ray":
         on_ray.package()
-    files.check_place(how.folder)
     with each_note_once():
         done, missing, total = look(cells, seeds, how)
+    if missing and not only_plan:
+        files.check_place(how.folder)
     part = "" if how.spread.shard is None else f" of shard {how.spread.shard}"
     say(title, f"{amount(total)}{part}, {total - len(missing)} of them in {how.folder}/ already")
-    by_rows = defaultdict[Rows, list[Wanted]](list)
-    for run in missing:
-        by_rows[run.rows].append(run)
+    if others := store.other_versions(done.values()):
+        say("", others)
     with each_note_once():
-        absent = estimate(by_rows, how)
-        failures = {run.name: why for rows, why in absent.items() for run in by_rows[rows]}
+        by_rows, failures = estimate(missing, how)
         if only_plan:
-            return (2 if absent and len(absent) == len(by_rows) else 0), done
+            return (2 if failures and not by_rows else 0), done
         with stopping() as stop:
-            for rows, runs in by_rows.items():
-                if rows in absent:
-                    continue
+            for runs in by_rows.values():
                 jobs = run_all(runs, how, stop, total, done, failures)
                 if stop():
                     stopped(len(done), total, [job for job in jobs if job.key not in done], how.folder)
@@ -92,7 +91,7 @@ def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, onl
 def look(cells: Sequence[Cell], seeds: Sequence[int], how: How) -> tuple[dict[str, Record], list[Wanted], int]:
     """The records that are there, by key, the runs that have none, and how many there are in all, or in this shard. Cells that share a run
     need it once. Runs on sets are known by their configs, those on files of one's own by what is in the files."""
-    every, found = unique(cells), store.all(how.folder)
+    every, found = unique(cells), [record for record in store.all(how.folder) if how.precision in ("auto", record.precision)]
     shared = [name for name in ("dataset", "network") if len({getattr(cell, name) for cell in every}) == 1]
     wanted = list[Wanted]()
     for cell in every:
@@ -119,62 +118,100 @@ def is_like(run: Wanted, found: Sequence[Record]) -> bool:
 
 
 def of_files(runs: Sequence[Wanted], how: How) -> dict[tuple[int, int], Record]:
-    """The records of runs on files of one's own, by cell and seed; in them the files are called as they are now."""
-    found, by_rows = dict[tuple[int, int], Record](), defaultdict[Rows, list[Wanted]](list)
-    for run in runs:
-        by_rows[run.rows].append(run)
-    for some in by_rows.values():
+    """The records of runs on files of one's own, by cell and seed; in them the files are called as they are now. Nothing is trained for
+    that: a run whose labels a network has still to give counts as missing."""
+    found = dict[tuple[int, int], Record]()
+    for some in by_rows_of(runs).values():
         with suppress(InputError), show.reading() as (speak, progress), within_memory(some[0].config.batch_size):  # told when it is run
             data, beside = read(some[0].config, speak, progress), None
             for run in some:
-                beside = prepare(run.config, data, speak, progress, beside)
-                record = store.read(how.folder, key_of(beside))
-                if record is not None:
-                    places = {name: getattr(run.config, name) for name in PLACES}
-                    found[id(run.cell), run.config.seed] = replace(record, config=record.config | places)
+                with suppress(InputError):  # that run's own: the others may be there
+                    if kind_of(run.config) == GENERATED and not generated.are_made(data, run.config):
+                        continue
+                    beside = prepare(run.config, data, speak, progress, beside)
+                    record = store.read(how.folder, key_of(beside))
+                    if record is not None:
+                        places = {name: getattr(run.config, name) for name in PLACES}
+                        found[id(run.cell), run.config.seed] = replace(record, config=record.config | places)
     return found
+
+
+def by_rows_of(runs: Iterable[Wanted]) -> dict[Rows, list[Wanted]]:
+    """The runs that share what they read."""
+    found = dict[Rows, list[Wanted]]()
+    for run in runs:
+        found.setdefault(run.rows, []).append(run)
+    return found
+
+
+def kind_of(config: Config) -> str | None:
+    """Of its noise, if it asks for any."""
+    return None if config.corrupt is None else parse(config.corrupt)[0]
 
 
 def key_of(run: Run) -> str:
     return store.key_of(run.config.to_json(), run.fingerprint, store.content_of(run.config.weights))
 
 
-def estimate(by_rows: Mapping[Rows, Sequence[Wanted]], how: How) -> dict[Rows, str]:
-    """Say how long the runs take, by a few steps of each network. Returns the rows that cannot be had, and why."""
-    absent, whole = dict[Rows, str](), 0.0
-    for rows, runs in by_rows.items():
+def estimate(missing: Sequence[Wanted], how: How) -> tuple[dict[Rows, list[Wanted]], dict[str, str]]:
+    """Say how long the runs take, by a few steps of each network, and which cannot be made. Returns those that can, by what they read, and
+    by name why others cannot."""
+    able, failures, whole = dict[Rows, list[Wanted]](), dict[str, str](), 0.0
+    about = "about" if how.spread.together == 1 else "at most"
+
+    def leave_out(what: str, runs: Sequence[Wanted], why: str) -> None:
+        failures.update((run.name, why) for run in runs)
+        print(printable(f"sprl: {what} is left out, {amount(len(runs))}: {why}"), file=sys.stderr)
+
+    for rows, runs in by_rows_of(missing).items():
         try:
-            seconds = seconds_of(runs, how.spread)
+            data = tested(runs[0].config)
+            for noise, why in refused(runs, data).items():
+                leave_out(f"{rows[0]} with {noise}", [run for run in runs if run.config.corrupt == noise], why)
+                runs = [run for run in runs if run.config.corrupt != noise]
+            if not runs:
+                continue
+            seconds = seconds_of(runs, data, how.spread)
         except InputError as error:
-            absent[rows] = str(error)
-            print(f"sprl: {rows[0]} is left out, {amount(len(runs))}: {printable(str(error))}", file=sys.stderr)
+            leave_out(rows[0], runs, str(error))
             continue
-        whole += seconds
-        say("", f"{rows[0]}: {amount(len(runs))} to make, {'about' if how.spread.together == 1 else 'at most'} {show.duration(seconds)}")
-        for line in summed(runs):
+        able[rows], whole = runs, whole + seconds
+        say("", f"{rows[0]}: {amount(len(runs))} to make, {about} {show.duration(seconds)}")
+        for line in summed(run.cell for run in runs):
             say("", f"  {line}")
-    if len(by_rows) - len(absent) > 1:
-        say("Time", f"{'about' if how.spread.together == 1 else 'at most'} {show.duration(whole)} in all")
-    return absent
+    if len(able) > 1:
+        say("Time", f"{about} {show.duration(whole)} in all")
+    return able, failures
 
 
-def summed(runs: Sequence[Wanted]) -> list[str]:
-    """A line for each network and noise: its methods."""
-    methods = defaultdict[str, list[str]](list)
-    for run in runs:
-        methods[run.cell.name.removesuffix(run.cell.way).strip()].append(run.cell.way)
-    return [f"{where}: {', '.join(dict.fromkeys(names))}" for where, names in methods.items()]
-
-
-def seconds_of(runs: Sequence[Wanted], spread: Spread) -> float:
-    """Shared among processes: of each network a few steps are timed on the rows as they are."""
+def tested(config: Config) -> Data:
+    """The rows to train on, and others to measure accuracy on."""
     with show.reading() as (speak, progress):
-        data = read(runs[0].config, speak, progress)
+        data = read(config, speak, progress)
     ensure(
         data.x_test is not None,
         f"{data.name} has no test rows to measure accuracy on: give trusted ones, as x_test and y_test of an .npz, a folder test/ beside "
         "train/, or rows of a table with test in a column split",
     )
+    return data
+
+
+def refused(runs: Sequence[Wanted], data: Data) -> dict[str, str]:
+    """The noises of runs that this data cannot have, and why, as far as that can be told without training."""
+    found = dict[str, str]()
+    for noise, config in {run.config.corrupt: run.config for run in runs}.items():
+        try:
+            if kind_of(config) == GENERATED:
+                generated.learned(data, config)
+            elif noise is not None:
+                transition(noise, len(data.classes))
+        except InputError as error:
+            found[str(noise)] = str(error)
+    return found
+
+
+def seconds_of(runs: Sequence[Wanted], data: Data, spread: Spread) -> float:
+    """Shared among processes: of each network a few steps are timed on the rows as they are."""
     steps, size = dict[tuple[str, int | None], float](), 1
     for _, config, _ in runs:
         shape = config.network, config.epochs

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os.path
+import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, Literal
 
 from sprl.config import Config, make_method, needs_rate
 from sprl.data.catalogue import SETS
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, ensure, pick
 from sprl.methods import METHODS
 from sprl.noise import MATRIX
 from sprl.photos import PRETRAINED
@@ -130,8 +132,12 @@ def runs_of(cell: Cell, records: Iterable[Record]) -> list[Record]:
 
 def only(cells: Sequence[Cell], text: str, optional: bool = True) -> list[Cell]:
     """Those that all words of `text` fit, of which "a,b" is one or the other: "cifar10 resnet18 sprl,standard". No words: all. Without
-    `optional`, optional ones only where a word is their method."""
-    groups = [set(word.split(",")) - {""} for word in text.lower().split()]
+    `optional`, optional ones only where a word is their method. Words with spaces in them stand in quotes."""
+    ensure(len(cells) > 0, "there is nothing to run or show: the recipe has no cells, or none in this form")
+    try:
+        groups = [set(word.split(",")) - {""} for word in shlex.split(text.lower())]
+    except ValueError as error:
+        raise InputError(f'cannot read the words {text!r}: {error}; write names with spaces or quotes as "bob\'s cats"') from error
     named = {word for group in groups for word in group}
     known = sorted({word for cell in cells for word in cell.words})
     for word in named:
@@ -148,6 +154,14 @@ def unique(cells: Iterable[Cell]) -> list[Cell]:
     for cell in cells:
         found.setdefault(repr(sorted(meaning(cell.config).items(), key=str)), cell)
     return list(found.values())
+
+
+def summed(cells: Iterable[Cell]) -> list[str]:
+    """A line for each data set, network and noise: its methods."""
+    methods = defaultdict[str, list[str]](list)
+    for cell in cells:
+        methods[cell.name.removesuffix(cell.way).strip()].append(cell.way)
+    return [f"{where}: {', '.join(dict.fromkeys(names))}" for where, names in methods.items()]
 
 
 def at(cell: Cell, **changes: Any) -> Cell:

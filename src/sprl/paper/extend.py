@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from sprl.errors import InputError, ensure, pick
 from sprl.methods import METHODS, SPRL
-from sprl.noise import parse, requested, transition
+from sprl.noise import canonical, parse, requested, transition
 from sprl.paper.cell import Cell, at
 from sprl.paper.recipe import Recipe
 from sprl.paper.runs import told
@@ -27,14 +28,16 @@ def extended(recipe: Recipe, methods: Sequence[str] = (), data: Sequence[str] = 
         return recipe
     if recipe.make_cells is None:
         raise InputError(f"{recipe.name} is a figure: methods, data and noises can be added to tables")
+    ensure("" not in data, "--data needs a file, a folder or the name of a set")
     for method in methods:
         pick("method", method, METHODS)
     for noise in noises:
         check_noise(noise)
+    noises = [canonical(noise) for noise in noises]
 
     def more(cells: list[Cell]) -> list[Cell]:
         for name in data:
-            check_new(recipe, Path(name).stem, {word for cell in cells for word in (cell.dataset, cell.config.data)})
+            check_new(recipe, called(name), {word for cell in cells for word in (cell.dataset, cell.config.data)})
             cells = cells + once(cells, ("network", "noise", "rate", "method"), partial(on, name=name))
         for noise in noises:
             check_new(recipe, noise, {noise for cell in cells if (cell.noise, cell.rate) == named(noise)})
@@ -74,7 +77,12 @@ def once(cells: Sequence[Cell], names: Sequence[str], change: Callable[[Cell], C
 
 
 def on(cell: Cell, name: str) -> Cell:
-    return untuned(replace(at(cell, data=name, batch_size=None, lr=None), dataset=Path(name).stem))
+    return untuned(replace(at(cell, data=name, batch_size=None, lr=None), dataset=called(name)))
+
+
+def called(data: str) -> str:
+    """As a row of the table: a file without its ending and its folder, a folder by its own name however it was given."""
+    return Path(os.path.abspath(data)).stem or data
 
 
 def under(cell: Cell, noise: str) -> Cell:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sprl import files, store
-from sprl.errors import InputError, printable
+from sprl.errors import InputError, SprlWarning, printable
 from sprl.paper import figures, tables
-from sprl.paper.cell import only, runs_of, takes_files, unique
+from sprl.paper.cell import only, runs_of, summed, takes_files, unique
 from sprl.paper.recipe import BUILT_IN, Panel, Recipe
 from sprl.paper.recipes import RECIPES
 from sprl.show import console, say
@@ -35,9 +36,9 @@ def present(
     format: Format = "terminal",
     out: Path | None = None,
     known: Mapping[str, Record] | None = None,
-) -> None:
-    """Print or write a table, or draw a figure. `known`, by key: of the records whose files are one's own, those that count; None: that
-    is told by the files' names."""
+) -> list[Record]:
+    """Print or write a table, or draw a figure; returns the records shown. `known`, by key: of the records whose files are one's own,
+    those that count; None: that is told by the files' names."""
     records = store.all(folder)
     if known is not None:
         records = list(({record.key: record for record in records if not takes_files(record.config)} | dict(known)).values())
@@ -45,28 +46,38 @@ def present(
     if recipe.is_figure:
         if format != "terminal":
             raise InputError(f"{recipe.name} is a figure, drawn as PNG and SVG: leave out --format")
-        draw(recipe, chosen_panels(recipe, words, short), records, proposed, Path("figures") if out is None else out)
-        return
+        return draw(recipe, chosen_panels(recipe, words, short), records, proposed, Path("figures") if out is None else out)
     about = "" if short else recipe.about
     every = tables.rows_of(only(recipe.cells(short), words), records)
     rows = [row for row in every if row.records or not ran]
     if not rows:
         raise proposed.nothing()
+    shown = [record for row in rows for record in row.records]
     if format == "terminal" and out is None:
         width = console.width if console.is_terminal else None
         for line in tables.terminal(rows, recipe.title, about, short, len(every), width):
             console.print(line, soft_wrap=True)
-        return
+        return shown
     if format == "terminal":
         raise InputError(f"in which format is {out} to be? --format markdown, latex or csv")
     text = tables.csv_text(rows) if format == "csv" else getattr(tables, format)(rows, recipe.title, about, short, len(every))
     if out is None:
         print(text, end="")
-        return
+        return shown
+    if out.is_dir():
+        raise InputError(f"{out} is a folder: --out names the file that a table is written to")
     files.make_place(out.parent)
     with files.aside(out, shared=True) as part:
         part.write_text(text)
     say("Files", f"{out}: {sum(bool(row.records) for row in rows)} of {len(every)} cells run")
+    return shown
+
+
+def note_versions(shown: Iterable[Record]) -> None:
+    """Beside a table, not in it, which is the same whoever shows it."""
+    note = store.other_versions({record.key: record for record in shown}.values(), ("sprl",))
+    if note:
+        warnings.warn(note, SprlWarning, stacklevel=2)
 
 
 class Proposed(NamedTuple):
@@ -85,7 +96,7 @@ class Proposed(NamedTuple):
         return InputError(f"nothing of {self.recipe.name}{what} was run yet: {shlex.join(['sprl', 'bench', self.recipe.name, *options])}")
 
 
-def draw(recipe: Recipe, panels: list[Panel], records: list[Record], proposed: Proposed, folder: Path) -> None:
+def draw(recipe: Recipe, panels: list[Panel], records: list[Record], proposed: Proposed, folder: Path) -> list[Record]:
     short = proposed.short
     missing = figures.missing(panels, records)
     if len(missing) == len(figures.needed(panels)):
@@ -94,8 +105,9 @@ def draw(recipe: Recipe, panels: list[Panel], records: list[Record], proposed: P
     files.make_place(folder)
     written = figures.draw(panels, records, recipe.title, note, folder / f"{recipe.name}{'-short' if short else ''}")
     say("Files", ", ".join(map(str, written)))
-    for cell in missing:
-        say("", f"not run: {cell.name}")
+    for line in summed(missing):
+        say("", f"not run: {line}")
+    return [record for cell in figures.needed(panels) for record in runs_of(cell, records)]
 
 
 def list_recipes(folder: Path) -> None:
@@ -105,7 +117,7 @@ def list_recipes(folder: Path) -> None:
         try:
             cells = unique(cell for cell in recipe.cells() if not cell.optional)
             state = f"{sum(bool(runs_of(cell, records)) for cell in cells)} of {len(cells)} runs made"
-        except InputError as error:  # of other people's recipes
-            state = f"it cannot be run: {error}"
+        except Exception as error:  # of other people's recipes: the others are listed all the same
+            state = f"it cannot be run: {error}" if isinstance(error, InputError) else f"it cannot be run: {type(error).__name__}: {error}"
         say(recipe.name, printable(f"{recipe.title} ({state})"))
     say("", "sprl show NAME shows one, sprl bench NAME runs what is missing")

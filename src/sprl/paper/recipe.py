@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sprl.config import Config
+from sprl.errors import ensure
 from sprl.noise import GENERATED, parse
 from sprl.paper.cell import Cell
 
@@ -54,6 +55,10 @@ class Recipe:
     few: Callable[[Cell], bool] = lambda cell: True  # those of the short form
     more: Callable[[list[Cell]], list[Cell]] = lambda cells: cells  # a table's cells with others beside them
     added: tuple[str, ...] = ()  # the options that asked for these
+
+    def __post_init__(self) -> None:
+        one = (self.make_cells is None) != (self.make_panels is None)
+        ensure(one, f"the recipe {self.name} must have make_cells, for a table, or make_panels, for a figure")
 
     @property
     def is_figure(self) -> bool:

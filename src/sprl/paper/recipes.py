@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import entry_points
+from typing import Any
 
-from sprl.errors import SprlWarning
+from sprl.errors import ensure
 from sprl.paper import figure_recipes as figures
 from sprl.paper import table_recipes as tables
 from sprl.paper.cell import Cell
 from sprl.paper.recipe import Recipe
+from sprl.registry import Registry
 
 CODE = "The released code's reading of SPRL with T1 and gamma_d of tables A3 and A4, and the released ResNet18, for all methods."
 READ = "The released code's reading of SPRL."
@@ -40,7 +40,7 @@ def curves(number: str, dataset: str) -> Recipe:
     )
 
 
-RECIPES: dict[str, Recipe] = {
+OURS = {
     recipe.name: recipe
     for recipe in (
         Recipe(
@@ -177,8 +177,11 @@ RECIPES: dict[str, Recipe] = {
     )
 }
 
-for point in entry_points(group="sprl.recipes"):
-    try:
-        RECIPES.setdefault(point.name, replace(point.load(), name=point.name))
-    except Exception as error:  # of other people's packages: ours works without
-        warnings.warn(f"the recipe {point.name} of {point.value} cannot be loaded: {error}", SprlWarning, stacklevel=1)
+
+def adopted(name: str, found: Any) -> Recipe:
+    """Of another package."""
+    ensure(isinstance(found, Recipe), "it is no Recipe")
+    return replace(found, name=name)
+
+
+RECIPES = Registry("recipe", "sprl.recipes", OURS, adopted)

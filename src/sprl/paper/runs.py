@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from sprl.config import Config, needs_rate
+from sprl.errors import ensure, pick
 from sprl.methods import METHODS, SPRL
 from sprl.noise import GENERATED
 from sprl.paper import numbers
@@ -42,20 +43,24 @@ def cell(
     setting: Setting | None = None,
 ) -> Cell:
     """A run of 200 epochs as the paper describes it (section V.A), SPRL and what is made of it with the setting of table A3 or A4."""
-    cls = METHODS[method]
+    cls = METHODS[pick("method", method, METHODS)]
+    data, layers = SETS[pick("data set of the paper", dataset, SETS)], NETWORKS[pick("network of the paper", network, NETWORKS)]
     if issubclass(cls, SPRL):
-        T1, gamma_d = setting or numbers.settings()[dataset, network, noise, rate]
+        place = dataset, network, noise, rate
+        lacking = f"tables A3 and A4 have no T1 and gamma_d for {' '.join(map(str, place))}: give setting=Setting(T1, gamma_d)"
+        ensure(setting is not None or place in numbers.settings(), lacking)
+        T1, gamma_d = setting or numbers.settings()[place]
         read = cls.as_released if reading == "released" else cls.as_published
         fields = asdict(read(T1=T1, gamma_d=gamma_d))
     else:
         fields = told(dataset, noise, method)
     corrupt = {"clean": None, "real": None, "cnn": f"{GENERATED}:{LABELLED.get(dataset)}"}.get(noise, f"{noise}:{rate}")
     config = Config(
-        data=SETS[dataset],
+        data=data,
         corrupt=corrupt,
         method=method,
         fields=fields,
-        network=NETWORKS[network],
+        network=layers,
         epochs=200,
         batch_size=128,
         lr=1e-4 if (dataset, network) == ("MNIST", "resnet18") else 1e-3,  # its gradients explode otherwise (section V.A)

@@ -60,14 +60,14 @@ class Row(NamedTuple):
         return "better" if self.difference > 0 else f"off by {-self.difference:.1f}"
 
 
-def rows_of(cells: Sequence[Cell], records: Sequence[Record], ran: bool = False) -> list[Row]:
+def rows_of(cells: Sequence[Cell], records: Sequence[Record]) -> list[Row]:
     """A row a cell: by data set and network, in these by noise, each in the place of its first cell. Without records optional cells are
-    left out; with `ran` all such cells."""
+    left out."""
     alike = defaultdict[tuple[str, ...], list[Record]](list)  # so that few pairs of a cell and a record need a close look
     for record in records:
         alike[kind(record.method, record.config.get("data", Config.data), record.config.get("corrupt"))].append(record)
     rows = [row_of(cell, runs_of(cell, alike[kind(cell.config.method, cell.config.data, cell.config.corrupt)])) for cell in ordered(cells)]
-    return [row for row in rows if row.records or not (ran or row.cell.optional)]
+    return [row for row in rows if row.records or not row.cell.optional]
 
 
 def ordered(cells: Sequence[Cell]) -> list[Cell]:
@@ -134,7 +134,7 @@ def line_of(row: Row, first: bool, mark: Mapping[Rule, str], deviations: bool) -
 
     values = (
         printable(cell.noise_and_rate) if first else "",
-        printable(cell.method),
+        printable(cell.way),
         number(row.ours, row.std_epochs),
         NONE if not row.seeds else str(row.seeds) if row.std_seeds is None else f"{row.seeds} ±{row.std_seeds:.2f}",
         number(cell.paper, cell.paper_std),
@@ -323,7 +323,7 @@ def csv_text(rows: Sequence[Row]) -> str:
         cell = row.cell
         names = [guard(printable(name)) for name in (cell.dataset, cell.network, cell.noise)]
         numbers = [decimal(value) for value in (row.ours, row.std_epochs, row.std_seeds, row.seeds, cell.paper, row.difference)]
-        writer.writerow([*names, decimal(cell.rate), guard(printable(cell.method)), *numbers, row.verdict])
+        writer.writerow([*names, decimal(cell.rate), guard(printable(cell.way)), *numbers, row.verdict])
     return file.getvalue()
 
 
