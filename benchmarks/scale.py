@@ -37,6 +37,7 @@ from sprl.run import Run, prepare
 FEATURES = 32
 LONGEST = 300  # seconds of a case
 BYTES = {"full": 4, "half": 2}  # of an entry of the table
+PHASES = ("plan", "epochs", "end")  # each with a peak of its own
 LEARNED_FROM = 300_000  # rows at most of the cases that the constants are taken from; larger ones check them
 COUNTS_FROM = 30_000  # rows from which on growth is told: below, what is fixed counts
 NOISES, SEEDS = ("symmetric:0.5", "pair:0.4"), range(5)
@@ -146,10 +147,8 @@ def one(case: Case) -> Record:
     epochs = [after - before for before, after in pairwise(times)]
     forget_peak()
     if case.ends:
-        run.summary(run.labels())
-        peak("end")
         files = ended(run)
-        peak("files")  # the same once more, and what is written
+        peak("end")
     steps = min(epoch - choice for epoch, choice in zip(epochs[-2:], choices, strict=True))
     count = -(-case.rows // case.batch)
     parts = {"choice": choices[-1], "first_choice": choosing(run, run.state.method.T1 + 1), "recording": count * recording(run)}
@@ -217,8 +216,8 @@ def constants(records: list[Record]) -> dict[str, Any]:
     plain = [r for r in records if r["T1"] == "1" and r["batch"] == 128]
     some = [r for r in plain if r["rows"] <= LEARNED_FROM]
     fit: dict[str, Any] = {}
-    for phase, more in (("plan", ()), ("epochs", ()), ("end", ("entry",))):
-        fit[phase] = fitted(some, ("fixed", "class", "row", "table", *more), lambda r, phase=phase: r["peaks"][phase] - own(r))
+    for phase in PHASES:
+        fit[phase] = fitted(some, ("fixed", "class", "row", "table"), lambda r, phase=phase: r["peaks"][phase] - own(r))
     fit["ms_a_step"] = fitted(some, ("fixed", "class"), lambda r: r["ms_a_step"])
     fit["choice"] = fitted(some, ("row", "limited"), lambda r: r["seconds"]["choice"])
     fit["first_choice"] = fitted(some, ("row", "entry"), lambda r: r["seconds"]["first_choice"])
@@ -262,17 +261,17 @@ def check(records: list[Record], fit: dict[str, Any]) -> list[Record]:
     found = []
     for r in records:
         if r["rows"] > LEARNED_FROM:
-            ratios = {phase: r["peaks"][phase] / bytes_of(fit, phase, r) for phase in ("plan", "epochs", "end") if phase in r["peaks"]}
+            ratios = {phase: r["peaks"][phase] / bytes_of(fit, phase, r) for phase in PHASES if phase in r["peaks"]}
             ratios["ms_a_step"] = r["ms_a_step"] / computed(fit["ms_a_step"], r)
             found.append({key: r[key] for key in ("rows", "classes", "memory")} | {key: round(v, 3) for key, v in ratios.items()})
     return found
 
 
 def tell(records: list[Record], digits: list[Record], fit: dict[str, Any]) -> None:
-    print("    rows classes batch memory T1    MB: plan  epochs     end   files   s: epoch  choice  first  recording   files   ms a step")
+    print("    rows classes batch memory T1    MB: plan  epochs     end   s: epoch  choice  first  recording   files   ms a step")
     for r in records:
         peaks, s = r["peaks"], r["seconds"]
-        sizes = "".join(f"{peaks[name] / 1e6:8.0f}" if name in peaks else f"{'-':>8}" for name in ("plan", "epochs", "end", "files"))
+        sizes = "".join(f"{peaks[name] / 1e6:8.0f}" if name in peaks else f"{'-':>8}" for name in PHASES)
         times = f"{s['epoch']:10.2f} {s['choice']:7.3f} {s['first_choice']:6.3f} {s['recording']:10.2f} {s.get('files', 0):7.1f}"
         print(f"{r['rows']:8} {r['classes']:7} {r['batch']:5} {r['memory']:6} {r['T1']:6}{sizes} {times} {r['ms_a_step']:11.3f}")
     print(json.dumps(fit, indent=1))
