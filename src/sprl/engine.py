@@ -122,6 +122,7 @@ def begin_epoch(task: Task, state: State, rows: Tensor | None) -> None:
     changes = state.method.refresh(state.memory, task.y, clock, lambda: predict_with(task, state.networks))
     for name, value in changes.items():
         state.memory[name].copy_(value)  # in place: a captured step reads it there
+    task.ranks.align(state.memory[name] for name in changes)
     n = len(task.y) if rows is None else len(rows)
     order = torch.randperm(n, generator=state.order).to(task.device)
     state.progress.begin(order if rows is None else rows[order])
@@ -176,12 +177,22 @@ def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None
 
 def predict(networks: nn.ModuleList, x: Rows, rows: Tensor | None = None, precision: Precision = "fp32") -> Tensor:
     """Probabilities [N, C] of all rows, or of those given, in evaluation mode, the mean over networks."""
-    return predict_logits(networks, x, rows, precision).softmax(-1).mean(0)
+    return predict_logits(networks, x, rows, precision, keep=probabilities).squeeze(0)
 
 
 def predict_with(task: Task, networks: nn.ModuleList, rows: Tensor | None = None) -> Tensor:
     """The same of the rows that a run trains on, by all who train it."""
-    return predict_logits(networks, task.x, rows, task.precision, ranks=task.ranks).softmax(-1).mean(0)
+    return predict_logits(networks, task.x, rows, task.precision, ranks=task.ranks, keep=probabilities).squeeze(0)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """The mean over networks. [M, B, C] -> [1, B, C]"""
+    return logits.softmax(-1).mean(0, keepdim=True)
+
+
+def predicted(logits: Tensor) -> Tensor:
+    """The likeliest class. [M, B, C] -> [1, B, 1]"""
+    return probabilities(logits).argmax(-1, keepdim=True)
 
 
 @torch.no_grad()
@@ -192,12 +203,13 @@ def predict_logits(
     precision: Precision = "fp32",
     batch_size: int = 1024,
     ranks: Ranks = ALONE,
+    keep: Callable[[Tensor], Tensor] = lambda logits: logits,
 ) -> Tensor:
-    """Logits [M, N, C] in evaluation mode; each rank computes its share."""
+    """Logits [M, N, C] in evaluation mode, or what is to be kept of those of each part; each rank computes its share."""
     was_training = networks.training
     networks.eval()
     every = torch.arange(len(x), device=x.device) if rows is None else rows
-    ranks.align(networks)
+    ranks.align(networks.buffers())
     ranks = ranks if len(every) >= ranks.count else ALONE  # too few to share
     rows = ranks.mine(every)
     # large pictures in smaller batches, so that what a network makes of them fits too
@@ -206,9 +218,9 @@ def predict_logits(
     done = 0
     for part in fetch(x, parts):
         with arithmetic(precision, x.device):
-            found = torch.stack([network(pixels_to_float(part)) for network in networks]).float()
+            found = keep(torch.stack([network(pixels_to_float(part)) for network in networks]).float())
         if not done:  # all at once: what is kept of each batch would else lie scattered between what is freed
-            logits = found.new_empty(len(networks), len(rows), found.shape[-1])
+            logits = found.new_empty(len(found), len(rows), found.shape[-1])
         logits[:, done : done + len(part)] = found
         done += len(part)
     networks.train(was_training)

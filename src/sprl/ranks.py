@@ -6,6 +6,7 @@ over ranks by DistributedDataParallel they are those of the whole batch. What is
 the gradients.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ class Ranks:
     rank: int = 0
     count: int = 1
     sync_norm: bool = False  # batch norm over the whole batch, not over each rank's share
-    store: Any = field(default=None, repr=False)  # torchrun's, which outlives any of them
+    link: Any = field(default=None, repr=False)  # torchrun.Link
 
     def part(self, n: int) -> slice:
         """Of n rows those of this rank: shares differ by one row at most, and none is in two."""
@@ -45,11 +46,11 @@ class Ranks:
             logits.register_hook(lambda gradient: gradient * self.count)  # of whose mean over ranks DistributedDataParallel makes the sum
         return torch.cat([shared[:, : own.start], logits, shared[:, own.stop :]], 1)
 
-    def align(self, networks: nn.Module) -> None:
-        """Running statistics of the first rank for all, as before every step."""
+    def align(self, tensors: Iterable[Tensor]) -> None:
+        """Those of the first rank for all: running statistics, as before every step; what other machines may round otherwise."""
         if self.count > 1:
-            for buffer in networks.buffers():
-                dist.broadcast(buffer, 0)
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     def most(self, *values: int) -> list[int]:
         """The largest of all ranks' values, one by one."""

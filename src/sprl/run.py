@@ -23,7 +23,7 @@ from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Rows, Streamed, place
-from sprl.engine import batch_sizes, batches_left, never, predict, predict_logits, start, visit_unseen
+from sprl.engine import batch_sizes, batches_left, never, predict_logits, predicted, start, visit_unseen
 from sprl.errors import InputError, pick
 from sprl.generated import Labeller
 from sprl.labels import label_issues
@@ -168,14 +168,14 @@ class Run:
         verdict = judge(labels["label_quality"].to_numpy(), self.data.y)
         accuracy = [row["test_accuracy"] for row in self.rows if "test_accuracy" in row]
         noise = self.noise()
-        agree = predict(self.state.networks, self.task.x, precision=self.task.precision).argmax(1) == self.task.y
+        classes = predict_logits(self.state.networks, self.task.x, precision=self.task.precision, keep=predicted).flatten()
         return {
             "epochs": len(self.rows),
             "interrupted": len(self.rows) < self.task.epochs,
             "T1": T1 if isinstance(T1, int) else None,  # none yet where the run was stopped in the search
             "last10": float(np.mean(accuracy[-10:])) if accuracy else None,
             "best_oracle": max(accuracy) if accuracy else None,
-            "agreement": 100 * agree.float().mean().item(),
+            "agreement": 100 * (classes == self.task.y).float().mean().item(),
             "skipped": len(self.data.skipped),
             "label_issues": int(labels["is_label_issue"].sum()),
             "noise_rate_estimated": verdict.rate,

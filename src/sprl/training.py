@@ -66,9 +66,11 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
             continue
         score = search.score(predict_with(task, state.networks, held), task.y[held]).item()
         better = score > max((s for t, (s, _) in seen.items() if t), default=-1.0)  # others can never become the first that is good enough
-        seen[state.t] = score, snapshot(state) if better else None
+        seen[state.t] = score, None
         first = first_of(seen, search, len(held))
         seen |= {t: (s, None) for t, (s, _) in seen.items() if 0 < t < first}
+        if better:
+            seen[state.t] = score, snapshot(state)  # after others have gone: each is as large as the table
         yield epoch  # last, so that a caller who stops here can go on later
     chosen = seen[first_of(seen, search, len(held))][1]
     assert chosen is not None
