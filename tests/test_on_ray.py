@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,23 +21,12 @@ from sprl import on_ray, ray_task, store
 from sprl.compare import Job
 from sprl.config import Config
 from sprl.crew import Event
+from sprl.errors import InputError
 from sprl.run import prepare
 
 LOST = "sprl: note: {}, seed {}: its process was lost (WorkerCrashedError), another one goes on\n"
-WORDS = (
-    "compare",
-    "pets.npz",
-    "--methods",
-    "standard,curriculum",
-    "--corrupt",
-    "symmetric:0.3",
-    "--seeds",
-    2,
-    "--epochs",
-    80,
-    "--lr",
-    0.01,
-)
+NOISY = ("--corrupt", "symmetric:0.3")
+WORDS = ("compare", "pets.npz", "--methods", "standard,curriculum", *NOISY, "--seeds", 2, "--epochs", 80, "--lr", 0.01)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80", "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)}
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'sprl[ray]'")
 
@@ -135,7 +125,7 @@ def test_a_worker_that_is_killed_takes_nothing_with_it(home, capsys):
 
 @needs_ray
 def test_ctrl_c_saves_and_the_same_command_goes_on(home, capsys):
-    one = ("compare", "pets.npz", "--methods", "standard", "--corrupt", "symmetric:0.3", "--seeds", 1, "--epochs", 200)
+    one = ("compare", "pets.npz", "--methods", "standard", *NOISY, "--seeds", 1, "--epochs", 200)
     process = started(home, 1000, *one)
     unfinished = home / "records" / "unfinished"
     first(unfinished, "*/metrics.jsonl", process)
@@ -170,6 +160,63 @@ def test_an_address_of_ray_client_is_refused(home, capsys, monkeypatch):
         error
         == "sprl: RAY_ADDRESS is ray://there:10001, but Ray Client passes on no streams: give the command on a machine of the cluster\n"
     )
+
+
+@pytest.fixture
+def join(monkeypatch):
+    """Join a cluster of one machine without a GPU, which was started for it or not; or fail to."""
+
+    def join(gpu=None, own=True, error=None):
+        def init(**options):
+            if error:
+                raise error
+
+        worker = SimpleNamespace(_global_node=SimpleNamespace(is_head=lambda: own))
+        ray = SimpleNamespace(
+            init=init,
+            nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}],
+            shutdown=lambda: None,
+            exceptions=SimpleNamespace(RayError=RayError),
+            _private=SimpleNamespace(worker=worker),
+        )
+        monkeypatch.setattr(on_ray, "package", lambda: ray)
+        with on_ray.joined(gpu, "auto") as room:
+            return room
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return join
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for(join, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(InputError, match=f"cannot join the Ray cluster {address}: .*refused; RAY_ADDRESS=local starts one"):
+            join(error=AssertionError("Ray would wait"))
+        taken.listen()
+        assert join().fits == 2
+
+
+def test_what_fits_into_no_machine_waits_for_others_only_where_they_may_come(join):
+    assert join(gpu=0.5, own=False) == on_ray.Room(0.5, 0, "1 machine, 2 CPUs, 0 GPUs")
+    with pytest.raises(
+        InputError, match=r"takes 1 CPU and 0.5 of a GPU, which this machine has not \(1 machine, 2 CPUs, 0 GPUs\): lower --gpu"
+    ):
+        join(gpu=0.5)
+
+
+@pytest.mark.parametrize("error", [ConnectionError("Failed to connect"), RuntimeError("Token authentication is enabled")])
+def test_a_token_is_named_where_it_may_lack(join, error):
+    with pytest.raises(InputError, match=f"cannot join the Ray cluster: {error}; if it asks for a token, .* RAY_AUTH_MODE=token"):
+        join(error=error)
+
+
+def test_marks_of_commands_that_were_killed_are_removed(tmp_path):
+    (tmp_path / ".here-0123").touch()
+    with on_ray.marked(tmp_path) as one, on_ray.marked(tmp_path) as other:
+        assert {one.mark, other.mark} == set(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 # A task, without Ray.

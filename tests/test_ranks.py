@@ -21,10 +21,21 @@ from sprl.state import Task
 from sprl.stepping import Shared
 from sprl.training import train
 
+
+class Unlike(SPRL):
+    """On machines that round otherwise."""
+
+    def refresh(self, memory, y, clock, predict):
+        off = dist.get_rank() if dist.is_initialized() else 0
+        found = super().refresh(memory, y, clock, predict)
+        return {name: value ^ bool(off) if value.dtype == torch.bool else value + off for name, value in found.items()}
+
+
 METHODS = {
     "standard": Standard(),
     "sprl": SPRL(T1=2, gamma_d=10.0),
     "sprl, evaluated": SPRL.as_released(T1=2, gamma_d=10.0),
+    "sprl, on unlike machines": Unlike(T1=2, gamma_d=10.0),
     "sprl, T1 searched": SPRL(),
     "co-teaching": CoTeaching(noise_rate=0.4),
     "mentornet, drawing": MentorNet(curriculum="pd", first_dropout=0.9, dropout=0.9),

@@ -1,38 +1,62 @@
 """One run shared by several processes, as a user starts it: torchrun -m sprl train."""
 
+import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from typed import beside
 
+from sprl import show
 from sprl.config import Config
 from sprl.engine import never
-from sprl.errors import InputError
+from sprl.errors import InputError, RankError
 from sprl.ranks import ALONE, Ranks
 from sprl.run import prepare
-from sprl.spread import processes
-from sprl.torchrun import Accord, seated
+from sprl.spread import processes, to_go_on
+from sprl.torchrun import Accord, Link, joined, meet, seated
 
 SRC = str(Path(__file__).parents[1] / "src")
 TRAIN = ("train", "digits", "--corrupt", "symmetric:0.5", "--epochs", "20")
 PIECES = ("metrics.jsonl", "model.safetensors", "labels.csv")
+LOST = "sprl: one of the {} processes was lost or told to end, and the run ends here; "
+GO_ON = "torchrun --nproc-per-node 2 -m sprl train --resume"
+in_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 
 
-def torchrun(folder, count, *words, seconds="0.2"):
+def torchrun(folder, count, *words, seconds="0.2", options=("--standalone",), program=("-m", "sprl")):
     environment = os.environ | {"PYTHONPATH": SRC, "SPRL_CHECKPOINT_SECONDS": seconds, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), "-m", "sprl", *words]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "--nproc-per-node", str(count), *program, *words]
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def said(output):
-    return [line for line in output.splitlines() if line.startswith("sprl: ")]
+    return [line for line in output.splitlines() if line.startswith("sprl: ") and not line.startswith("sprl: note: ")]
+
+
+def until(there, process):
+    while process.poll() is None and not there():
+        time.sleep(0.02)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def epochs(folder):
+    metrics = folder / "metrics.jsonl"
+    return metrics.read_text().count("\n") if metrics.exists() else 0
 
 
 def workers(launcher):
@@ -42,7 +66,7 @@ def workers(launcher):
     return [pid for pid, number in sorted(rank.items(), key=lambda item: item[1]) if number]
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@in_proc
 def test_it_is_as_good_as_one_process_and_goes_on_to_the_same_end_when_one_is_killed(tmp_path):
     whole = torchrun(tmp_path, 2, *TRAIN, "--out", "whole")
     out = whole.communicate(timeout=120)[0]
@@ -58,16 +82,13 @@ def test_it_is_as_good_as_one_process_and_goes_on_to_the_same_end_when_one_is_ki
     for victim in (0, 1):
         name = f"run-{victim}"
         broken = torchrun(tmp_path, 2, *TRAIN, "--out", name)
-        metrics = tmp_path / name / "metrics.jsonl"
-        while broken.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") > 5):
-            time.sleep(0.05)
+        until(lambda path=tmp_path / name: epochs(path) > 5, broken)
         os.kill(workers(broken)[victim], signal.SIGKILL)
         began = time.monotonic()
         out = broken.communicate(timeout=120)[0]
         assert time.monotonic() - began < 60
         assert broken.returncode != 0
-        lost = "one of the 2 processes was lost, and the run ends here"
-        assert said(out) == [f"sprl: {lost}: go on with as many and sprl train --resume {name}"]
+        assert said(out) == [LOST.format(2) + f"go on with: {GO_ON} {name}"]
         again = torchrun(tmp_path, 2, "train", "--resume", name)
         out = again.communicate(timeout=120)[0]
         assert again.returncode == 0, out
@@ -78,17 +99,53 @@ def test_it_is_as_good_as_one_process_and_goes_on_to_the_same_end_when_one_is_ki
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     process = torchrun(tmp_path, 2, *TRAIN[:-1], "2000", "--out", "run", seconds="600")
-    metrics = tmp_path / "run/metrics.jsonl"
-    while process.poll() is None and not metrics.exists():
-        time.sleep(0.05)
+    until(lambda: epochs(tmp_path / "run"), process)
     process.send_signal(signal.SIGINT)
     out = process.communicate(timeout=60)[0]
     assert process.returncode != 0
-    assert "go on with: as many processes (2) and sprl train --resume run" in out
+    assert f"go on with: {GO_ON} run" in out
     assert (tmp_path / "run/checkpoint.pt").exists()
     code, out = beside(tmp_path, "train", "--resume", "run")
     assert code == 2
     assert "was trained by 2 processes, this is 1" in out
+
+
+@in_proc
+def test_without_the_machine_that_has_the_store_another_one_speaks(tmp_path):
+    """The first rank is killed, and torchrun ends there, with its store."""
+    options = ("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}")
+    machines = [torchrun(tmp_path, 1, *TRAIN[:-1], "2000", "--out", "my run", options=options) for _ in range(2)]
+    until(lambda: epochs(tmp_path / "my run") > 1, machines[0])
+    ranks = {Path(f"/proc/{pid}/environ").read_bytes().partition(b"\0RANK=")[2][:1]: pid for one in machines for pid in workers(one)}
+    os.kill(ranks[b"0"], signal.SIGKILL)
+    lines = [line for one in machines for line in said(one.communicate(timeout=60)[0])]
+    assert lines == [LOST.format(2) + "go on with: torchrun ... -m sprl train --resume 'my run', on each machine as before"]
+
+
+@in_proc
+def test_a_process_that_falls_silent_ends_the_run(tmp_path):
+    (tmp_path / "hasty.py").write_text(
+        "import datetime, sprl.cli, sprl.torchrun\nsprl.torchrun.SILENCE = datetime.timedelta(seconds=2)\nsprl.cli.main()\n"
+    )
+    process = torchrun(tmp_path, 2, *TRAIN[:-1], "2000", "--out", "run", program=("hasty.py",))
+    until(lambda: epochs(tmp_path / "run") > 1, process)
+    other = workers(process)[1]
+    os.kill(other, signal.SIGSTOP)
+    line = next(line for line in process.stdout if line.startswith(LOST.format(2)))
+    os.kill(other, signal.SIGKILL)  # as torchrun would, half a minute later
+    assert line == LOST.format(2) + f"go on with: {GO_ON} run\n"
+    assert said(process.communicate(timeout=60)[0]) == []
+
+
+@in_proc
+def test_one_that_is_lost_while_results_are_written_changes_nothing(tmp_path):
+    process = torchrun(tmp_path, 3, *TRAIN[:-1], "2", "--out", "run")
+    until((tmp_path / "run" / "labels.csv").exists, process)
+    os.kill(workers(process)[2], signal.SIGKILL)
+    out = process.communicate(timeout=60)[0]
+    assert said(out) == []
+    assert "Next      open run/report.html" in out
+    assert (tmp_path / "run" / "summary.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -157,3 +214,116 @@ def test_it_is_agreed_on_about_once_a_second(monkeypatch):
         while not accord.pause(never):
             now[0] += seconds
         assert accord()
+
+
+# One of several processes, alone.
+
+
+@pytest.fixture
+def second(tmp_path, monkeypatch):
+    """This process as the second of two, which knows the others by a store only. What joining changes in it is put back."""
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    link = Link(dist.HashStore(), None)
+    monkeypatch.setattr("sprl.torchrun.meet", lambda: Ranks(1, 2, link=link))
+    monkeypatch.setattr(show.console, "quiet", False)
+    before = signal.getsignal(signal.SIGTERM)
+    with warnings.catch_warnings():
+        yield link
+    signal.signal(signal.SIGTERM, before)
+
+
+def end_with(error):
+    with joined():
+        raise error
+
+
+def test_a_full_disk_is_told_by_whoever_has_it(second):
+    second.run = "my run"
+    with pytest.raises(RankError, match=rf"process 1 of 2: .*No space left on device: 'checkpoint.pt'; go on with: {GO_ON} 'my run'$"):
+        end_with(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "checkpoint.pt"))
+    assert second.has("ended")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN  # it was to be heard, though torchrun ends all once one has ended
+
+
+def test_one_that_is_told_to_end_before_training_says_so(second):
+    second.store.set("run", "other")
+    with pytest.raises(RankError, match=f"told to end, and the run ends here; go on with: {GO_ON} other$"), joined():
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("said_before", [False, True])
+def test_only_one_speaks(second, said_before):
+    if said_before:
+        second.store.add("said", 1)
+    with pytest.raises(SystemExit if said_before else RankError):
+        end_with(dist.DistNetworkError("Connection reset by peer"))
+
+
+class Gone:
+    """The store of a machine that was cut off."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __getattr__(self, name):
+        def silent(*words):
+            time.sleep(self.seconds)
+            raise dist.DistNetworkError("Failed to recv, got 0 bytes. Connection was likely closed.")
+
+        return silent
+
+
+@pytest.mark.parametrize("seconds", [0, 3])
+def test_without_a_store_one_process_of_each_machine_speaks(second, seconds, monkeypatch):
+    monkeypatch.setattr("sprl.torchrun.ANSWER", 0.05)
+    second.store, second.run = Gone(seconds), "run"
+    with pytest.raises(SystemExit):
+        end_with(dist.DistNetworkError("Connection reset by peer"))
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(RankError, match=f"ends here; go on with: {GO_ON} run$"):
+        end_with(dist.DistNetworkError("Connection reset by peer"))
+
+
+@pytest.fixture
+def met(monkeypatch):
+    """Join as torchrun's only process, which it has started again as often as said."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def again(times):
+        surroundings = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "RANK": 0, "WORLD_SIZE": 1}
+        for name, value in (surroundings | {"TORCHELASTIC_RESTART_COUNT": times}).items():
+            monkeypatch.setenv(name, str(value))
+        try:
+            return meet().link
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    return again
+
+
+def test_when_it_is_started_again_what_was_said_is_said_anew(met):
+    link = met(0)
+    link.speak_first(0)
+    with pytest.raises(SystemExit):
+        link.speak_first(0)
+    met(1).speak_first(0)
+
+
+def test_what_keeps_them_from_joining_is_one_line(met, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nope0")
+    with pytest.raises(RankError, match=r"^the 1 processes cannot be joined: .*Unable to find address for: nope0$"):
+        met(0)
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")
+    with pytest.raises(RankError, match=r"^the 1 processes cannot be joined: .*address already in use"):
+        met(0)
+
+
+def test_the_command_to_go_on_can_be_pasted(monkeypatch):
+    assert to_go_on("my run") == "sprl train --resume 'my run'"
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert to_go_on("my run") == "torchrun --nproc-per-node 4 -m sprl train --resume 'my run'"

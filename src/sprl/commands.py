@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager, suppress
@@ -29,8 +28,9 @@ from sprl.model import read_config
 from sprl.ranks import Ranks
 from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
+from sprl.spread import to_go_on
 from sprl.together import together
-from sprl.torchrun import Accord, announce, first_in_front, joined, seated, tell
+from sprl.torchrun import Accord, announce, first_in_front, joined, let_know, seated, tell
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -134,6 +134,7 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
         changes = differences(stored, asked, given)
         if changes:
             raise InputError(f"{name} was started with {'; '.join(changes)}: leave these options out, or start a new run")
+        announce(ranks, name)
         if files.has_ended(path):
             show.say("Ended", f"{name} has ended already: its results are there")
             tell(ranks, b"")
@@ -172,6 +173,7 @@ def assist(config: Config | None, ranks: Ranks) -> int:
                 (Path(folder) / CHECKPOINT).write_bytes(content)
                 load(Path(folder), run)
         run.seconds_expected()  # which the first one tells of
+        let_know(ranks, None)
         accord = Accord(ranks, stop)
         for _ in run.train(lambda: accord.pause(never)):
             if accord():
@@ -208,6 +210,7 @@ def check_alike(run: Run) -> None:
 def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], replaces: Sequence[bool]) -> int:
     """Train to the end or until asked to stop, and write the results. `names` are the folders' as the user wrote them."""
     ranks = runs[0].task.ranks
+    let_know(ranks, "" if replaces[0] else str(names[0]))
     with stopping(once=ranks.count > 1) as signalled:
         stop = Accord(ranks, signalled) if ranks.count > 1 else signalled
         keepers = [Keeper(path, run, stop, old) for run, path, old in zip(runs, paths, replaces, strict=True)]
@@ -267,7 +270,7 @@ def last_checkpoint(path: Path) -> str | None:
 def last_good(path: Path, name: Path, error: InputError) -> str:
     """Where a run that failed can be found, and how to go on if all that lacked was room."""
     found = last_checkpoint(path)
-    again = f"make room, then sprl train --resume {shlex.quote(str(name))}" if isinstance(error.__cause__, OSError) else ""
+    again = f"make room, then {to_go_on(str(name))}" if isinstance(error.__cause__, OSError) else ""
     kept = f"the last good checkpoint is {name / found}" if found else ""
     return "".join(f"; {part}" for part in (kept, again) if part)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
+
+from filelock import FileLock, Timeout
 
 from sprl import files, store
 from sprl.crew import AGAIN, Event, Group
@@ -20,6 +23,7 @@ from sprl.errors import InputError, printable
 from sprl.ray_task import Origin, train
 
 RETRIES = 3  # times that runs are handed out again because the process that trained them was lost
+TOKEN = "if it asks for a token, its machines and the command need the same one, and RAY_AUTH_MODE=token (docs/compare.md)"
 ELSEWHERE = "without a shared disk, runs that were stopped are kept by the machines that had them, and go on where they come back to these"
 
 
@@ -60,10 +64,12 @@ def joined(gpu: float | None, device: str) -> Iterator[Room]:
         raise InputError(f"RAY_ADDRESS is {address}, but Ray Client passes on no streams: give the command on a machine of the cluster")
     ours = signal.getsignal(signal.SIGTERM)
     try:
+        reach(address)
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         told = f"cannot join the Ray cluster {address}".rstrip()
-        raise InputError(f"{told}: {last_line(error)}; RAY_ADDRESS=local starts one on this machine") from error
+        token = f"; {TOKEN}" if type(error) is ConnectionError or "authentica" in str(error) else ""  # it answers, but not to us
+        raise InputError(f"{told}: {last_line(error)}{token}; RAY_ADDRESS=local starts one on this machine") from error
     finally:
         signal.signal(signal.SIGTERM, ours)  # which Ray replaces
     try:
@@ -72,9 +78,20 @@ def joined(gpu: float | None, device: str) -> Iterator[Room]:
         share = gpu if gpu is not None else 1.0 if gpus and device != "cpu" else 0.0
         fits = sum(int(min(node.get("CPU", 0), node.get("GPU", 0) / share if share else cpus)) for node in nodes)
         counts = ((len(nodes), "machine"), (cpus, "CPU"), (gpus, "GPU"))
-        yield Room(share, fits, ", ".join(f"{count:g} {kind}{'' if count == 1 else 's'}" for count, kind in counts))
+        whole = ", ".join(f"{count:g} {kind}{'' if count == 1 else 's'}" for count, kind in counts)
+        if not fits and ray._private.worker._global_node.is_head():  # a cluster that we have started, so nobody else will come
+            takes = f"a process takes 1 CPU and {share:g} of a GPU"
+            raise InputError(f"{takes}, which this machine has not ({whole}): lower --gpu, or join a cluster that has it (RAY_ADDRESS)")
+        yield Room(share, fits, whole)
     finally:
         ray.shutdown()
+
+
+def reach(address: str) -> None:
+    """OSError where nobody answers at HOST:PORT: Ray itself would try for minutes, deaf to Ctrl-C."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
 
 
 def on_ray(groups: Sequence[Group], folder: Path, gpu: float, limit: int | None, stop: Callable[[], bool]) -> Generator[Event, None, None]:
@@ -136,12 +153,19 @@ def on_ray(groups: Sequence[Group], folder: Path, gpu: float, limit: int | None,
 
 @contextmanager
 def marked(folder: Path) -> Iterator[Origin]:
+    """With a mark in the store, and rid of those of commands that were killed: the lock goes with the process."""
     files.make_place(folder)
+    for left in folder.glob(".here-*"):
+        with suppress(Timeout, OSError, NotImplementedError), FileLock(left, timeout=0):
+            left.unlink()
     origin = Origin(os.getcwd(), folder.absolute(), folder.absolute() / f".here-{uuid4().hex}")
-    origin.mark.touch()
+    lock = FileLock(origin.mark)
+    with suppress(NotImplementedError):  # a file system without locks
+        lock.acquire()
     try:
         yield origin
     finally:
+        lock.release()
         origin.mark.unlink(missing_ok=True)
 
 

@@ -19,6 +19,7 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from sprl.errors import printable
+from sprl.spread import to_go_on
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,8 +217,7 @@ def stopped(run: Run, path: Path) -> None:
     """Before its end: how far it came, and how to go on."""
     when = f"after epoch {len(run.rows)}" if run.rows else "in epoch 1"
     say("Stopped", f"{when} of {run.task.epochs}; what was learned so far is kept")
-    many = f"as many processes ({run.processes}) and " if run.processes > 1 else ""
-    say("", f"go on with: {many}sprl train --resume {shlex.quote(str(path))}")
+    say("", f"go on with: {to_go_on(str(path))}")
 
 
 def resumed(run: Run, found: bool) -> None:

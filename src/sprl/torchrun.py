@@ -8,24 +8,75 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from sprl import show
 from sprl.config import Config, find_device
 from sprl.errors import InputError, RankError, SprlWarning, ensure
+from sprl.files import CONFIG
 from sprl.ranks import ALONE, Ranks
-from sprl.spread import processes
+from sprl.spread import processes, to_go_on
 
-PATIENCE = timedelta(hours=1)  # for the first rank to read the data; one that dies is noticed by torchrun
+PATIENCE = timedelta(hours=1)  # for a rank to read the data, and for the first to write its files
+SILENCE = timedelta(minutes=10)  # for its part of anything else, such as a checkpoint; one that dies is noticed at once
 OFTEN = 1.0  # seconds between two agreements on whether to stop or to save: torchrun kills 30 s after it was asked to end
-RUN, ENDED, SAID = "sprl/run", "sprl/ended", "sprl/said"  # keys of the store that torchrun keeps
+ANSWER = 10.0  # seconds that torchrun's store may take for one
+RUN, ENDED, SAID = "run", "ended", "said"  # its keys
+T = TypeVar("T")
+
+
+class Told(BaseException):
+    """To end, by torchrun, before training began: it was itself asked to, or has lost another process."""
+
+
+class Link:
+    """What a rank has of the others beside what is computed in common. The store may be gone, or silent, with the machine that keeps it."""
+
+    def __init__(self, store: Any, patient: Any) -> None:
+        self.store, self.patient = store, patient  # torchrun's; a group of all ranks that waits longer
+        self.run = ""  # where it is kept, once it can be gone on with
+
+    def ask(self, question: Callable[[], T]) -> T | None:
+        """The store's answer; None: there was none."""
+        answers = list[T]()
+
+        def wait() -> None:
+            with suppress(RuntimeError):
+                answers.append(question())
+
+        waiting = Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(ANSWER)
+        return answers[0] if answers else None
+
+    def has(self, key: str) -> bool:
+        return bool(self.ask(lambda: self.store.check([key])))
+
+    def put(self, key: str) -> None:
+        self.ask(lambda: self.store.set(key, ""))
+
+    def speak_first(self, rank: int) -> None:
+        """Return on one rank only, the first one if it is still there; without a store, on one of each machine."""
+        time.sleep(bool(rank))
+        said = self.ask(lambda: self.store.add(SAID, 1))
+        first = said == 1 if said else os.environ.get("LOCAL_RANK", "0") == "0"
+        if not first:
+            sys.exit(2)
+
+    def advice(self, rank: int) -> str:
+        """How to go on; the first rank sees whether anything is left to go on with."""
+        name = self.run or (self.ask(lambda: self.store.get(RUN).decode()) if self.has(RUN) else "")
+        return f"go on with: {to_go_on(name)}" if name and (rank or (Path(name) / CONFIG).is_file()) else "start it again"
 
 
 @contextmanager
@@ -34,37 +85,67 @@ def joined() -> Iterator[Ranks]:
     if processes() == 1:
         yield ALONE
         return
+    ranks = meet()
+    rank, world, link = ranks.rank, ranks.count, ranks.link
+    if rank:
+        show.console.quiet = True
+        warnings.simplefilter("ignore", SprlWarning)
+    signal.signal(signal.SIGTERM, told_to_end)
     try:
-        store, rank, world = next(rendezvous("env://"))
+        try:
+            yield ranks
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends those who may still have something to write, or to say
+        await_first(ranks)
+    except (KeyboardInterrupt, BrokenPipeError):  # the latter: whoever read us has enough
+        link.put(ENDED)
+        raise
+    except (InputError, OSError) as error:
+        link.put(ENDED)
+        link.speak_first(rank)
+        why = str(error) if isinstance(error, InputError) else f"{error}; {link.advice(rank)}"
+        raise RankError(f"process {rank} of {world}: {why}" if rank else why) from error
+    except (RuntimeError, Told) as error:
+        if isinstance(error, RuntimeError) and not is_loss(error):
+            raise
+        if link.has(ENDED):
+            sys.exit(2)
+        link.speak_first(rank)
+        lost = f"one of the {world} processes was lost or told to end, and the run ends here"
+        raise RankError(f"{lost}; {link.advice(rank)}") from error
+
+
+def meet() -> Ranks:
+    """With all others that torchrun started; anew each time that it starts them again."""
+    try:
+        store, rank, world = next(rendezvous("env://", timeout=SILENCE))
+        store = PrefixStore(f"sprl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=SILENCE)
+        return Ranks(rank, world, link=Link(store, dist.new_group(backend="gloo", timeout=PATIENCE)))
     except ValueError as error:
         raise InputError(
             f"WORLD_SIZE is {processes()}, but not all is there that torchrun sets: start it with torchrun, or unset it"
         ) from error
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
-    ranks = Ranks(rank, world, store=store)
-    if rank:
-        show.console.quiet = True
-        warnings.simplefilter("ignore", SprlWarning)
-    try:
-        yield ranks
-        dist.barrier()  # nobody goes before the first rank has written its files
-    except KeyboardInterrupt:
-        store.set(ENDED, "")
-        raise
-    except InputError as error:
-        store.set(ENDED, "")
-        speak_first(store, ranks)
-        raise RankError(str(error) if rank == 0 else f"process {rank} of {world}: {error}") from error
     except RuntimeError as error:
-        if not is_loss(error):
-            raise
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends the others, who have something to say
-        if store.check([ENDED]):
-            sys.exit(2)
-        speak_first(store, ranks)
-        then = f"go on with as many and sprl train --resume {store.get(RUN).decode()}" if store.check([RUN]) else "start it again"
-        raise RankError(f"one of the {world} processes was lost, and the run ends here: {then}") from error
+        why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        speaks = RankError if os.environ.get("LOCAL_RANK", "0") == "0" else InputError
+        raise speaks(f"the {processes()} processes cannot be joined: {why}") from error
+
+
+def told_to_end(*_: Any) -> None:
+    raise Told
+
+
+def await_first(ranks: Ranks) -> None:
+    """Nobody goes before the first rank has written its files; which it has, whatever became of others meanwhile."""
+    word = torch.zeros(1)
+    if ranks.rank:
+        dist.recv(word, 0, group=ranks.link.patient)
+        return
+    for other in range(1, ranks.count):
+        with suppress(RuntimeError):
+            dist.send(word, other, group=ranks.link.patient)
 
 
 def seated(ranks: Ranks, config: Config) -> Ranks:
@@ -84,13 +165,6 @@ def seated(ranks: Ranks, config: Config) -> Ranks:
     return replace(ranks, sync_norm=config.sync_norm)
 
 
-def speak_first(store: Any, ranks: Ranks) -> None:
-    """Return on one rank only, the first one if it is still there."""
-    time.sleep(bool(ranks.rank))
-    if store.add(SAID, 1) > 1:
-        sys.exit(2)
-
-
 def is_loss(error: RuntimeError) -> bool:
     """Whether another process went away, in the words of gloo and NCCL."""
     words = str(error).lower()
@@ -98,9 +172,17 @@ def is_loss(error: RuntimeError) -> bool:
 
 
 def announce(ranks: Ranks, name: str) -> None:
-    """Where the run is kept, for whoever has to tell how to go on."""
-    if ranks.store is not None:
-        ranks.store.set(RUN, name)
+    """Where the run is kept, for whoever has to tell how to go on. Without torchrun, which keeps the store, this ends the run."""
+    if ranks.link is not None:
+        ranks.link.run = name
+        ranks.link.store.set(RUN, name)
+
+
+def let_know(ranks: Ranks, name: str | None) -> None:
+    """The same to all, in case that store and first rank are lost together; the others say None. "": it cannot be gone on with yet."""
+    found = tell(ranks, None if name is None else name.encode()).decode()
+    if ranks.link is not None:
+        ranks.link.run = found
 
 
 class Accord:
@@ -139,9 +221,13 @@ def tell(ranks: Ranks, content: bytes | None) -> bytes:
 
 @contextmanager
 def first_in_front(ranks: Ranks) -> Iterator[None]:
-    """The first rank goes through before the others: what it puts into the cache is there for them."""
+    """The first rank goes through before the others: what it puts into the cache is there for them. All leave together."""
+    if ranks.count == 1:
+        yield
+        return
     if ranks.rank:
-        dist.barrier()
+        dist.barrier(ranks.link.patient)
     yield
-    if ranks.count > 1 and not ranks.rank:
-        dist.barrier()
+    if not ranks.rank:
+        dist.barrier(ranks.link.patient)
+    dist.barrier(ranks.link.patient)
