@@ -1,8 +1,6 @@
 """Pictures as they come: what each becomes, which are refused, and that ids and positions stay right."""
 
 import os
-import signal
-import threading
 import time
 
 import numpy as np
@@ -329,9 +327,9 @@ def test_a_pipe_is_no_picture(pets):
 
 def test_interrupted_decoding_ends_at_once_and_leaves_nothing(pets, monkeypatch, tmp_path):
     worker = tmp_path / "sleeps.py"
-    worker.write_text("import sys, time\nsys.stdin.buffer.read()\ntime.sleep(60)\n")
+    # from the worker, so that it comes while there is one
+    worker.write_text("import os, signal, sys, time\nsys.stdin.buffer.read()\nos.kill(os.getppid(), signal.SIGINT)\ntime.sleep(60)\n")
     monkeypatch.setattr(decode, "__file__", str(worker))
-    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         load(pets, How())
