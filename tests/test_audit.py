@@ -95,6 +95,21 @@ def test_heaps_that_are_classes_accuse_nobody():
     assert judge(quality_of(np.where(rare == "many", 2.0, -2.0)), rare).clear
 
 
+def test_small_classes_may_hold_more_wrong_labels_than_show():
+    """As many as the worst of the others, but not more than they have; the estimate and the lower end stay."""
+    for_label, _ = heaps(rate=0.2)
+    given = np.repeat(["many", "most", "rare", "few"], [900, 1000, 80, 20])
+    for_label[1900:] = 3.0  # learned as they are
+    plain, verdict = judge(quality_of(for_label)), judge(quality_of(for_label), given)
+    assert (verdict.rate, verdict.low) == (plain.rate, plain.low)
+    assert (verdict.high - plain.high) * 2000 == pytest.approx(100, abs=1)
+    for_label[:1900] = 3.0  # none is wrong anywhere
+    assert judge(quality_of(for_label), given).high == pytest.approx(judge(quality_of(for_label)).high, abs=1e-3)
+    even = np.arange(2000) % 7
+    for_label, _ = heaps(rate=0.2)
+    assert judge(quality_of(for_label), even).high == judge(quality_of(for_label)).high
+
+
 def test_wrong_labels_in_every_class_are_no_classes():
     for_label, wrong = heaps(rate=0.7)
     given = np.random.default_rng(1).integers(0, 10, len(wrong))

@@ -137,6 +137,11 @@ def test_another_list_changes_the_flags_and_no_other_byte(sprl, run, option):
     flagged = labelled.table["is_label_issue"].to_numpy()
     assert flagged.sum() == (37 if option[0] == "--budget" else len(labelled.listed(labelled.verdict.wrong, precision=0.9).rows))
     assert labelled.verdict.wrong[flagged].min() >= labelled.verdict.wrong[~flagged].max()
+    page = re.search(r'id="suspects">(.*?)</script>', after["report.html"].decode(), re.DOTALL)[1]
+    at = int(re.search(r"Next      review run/report.html with its threshold at (\d+) %", said)[1])
+    shown, fewer = ({row[0] for row in json.loads(page) if row[4] >= percent / 100} for percent in (at, at + 1))
+    assert set(np.flatnonzero(flagged)) <= shown
+    assert not set(np.flatnonzero(flagged)) <= fewer
 
 
 def test_the_list_goes_elsewhere_if_asked(sprl, run):
@@ -156,7 +161,9 @@ def test_one_heap_is_no_verdict(sprl, tmp_path):
     saved(tmp_path / "run", two_heaps(wrong=0), method="standard")
     code, said, _ = sprl("audit", "run")
     assert code == 0
-    assert re.search(r"Rate      cannot tell \(90 % interval: 0\.0 to \d+\.\d %\): wrong and right labels do not stand apart", said)
+    assert re.search(
+        r"Rate      cannot tell \(estimates: 0\.0 to \d+\.\d %, none of them sure\): wrong and right labels do not stand apart", said
+    )
     assert "by rank; for a verdict train longer, or use --method sprl" in said
     assert "of the labels are wrong, by estimate" not in said
     assert "List      empty: no label is more likely wrong than right" in said
@@ -176,21 +183,12 @@ def test_a_person_s_checks_set_the_probabilities(sprl, tmp_path):
     moved = recalibrate(labelled.verdict.wrong, rows, found)
     code, said, _ = sprl("audit", "run", "--corrections", file)
     assert f"of 60 checked, 51 were wrong: 85 % (76 to 91); expected were {labelled.verdict.wrong[rows].sum():.0f}" in said
-    assert f"{100 * moved.mean():.1f} % of all labels are wrong" in said
+    assert re.findall(r"[\d.]+ % .*of (?:the|all) labels are wrong", said) == [f"{reviews.rate(labelled.verdict)} of the labels are wrong"]
     assert f"List      {(np.delete(moved, rows) > 0.5).sum()} labels" in said
     suspects = re.findall(r"(\d{4})  given as", said)
     assert len(set(suspects) - set(labelled.table["id"].iloc[corrections.read(file, labelled).rows])) == 10
     shutil.move(file, folder / "corrections.csv")
     assert sprl("audit", "run")[1] == said  # found beside the labels
-
-
-def test_the_interval_of_a_share_is_wilson_s():
-    """Its ends are those shares that lie just 1.645 of their own standard deviations from what was seen."""
-    for count, n in ((51, 60), (1, 50), (499, 500)):
-        for end in reviews.wilson(count, n):
-            assert abs(count / n - end) == pytest.approx(1.645 * np.sqrt(end * (1 - end) / n))
-    assert reviews.wilson(0, 50)[0] == pytest.approx(0)
-    assert reviews.wilson(50, 50)[1] == pytest.approx(1)
 
 
 def test_pairs_are_the_matrix_of_confusions(run):

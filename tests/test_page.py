@@ -27,7 +27,10 @@ def test_it_opens_with_the_estimate_and_the_most_suspicious(visit):
 def test_what_cannot_be_told_is_not(visit):
     unclear = page(table(240, CLASSES, wrong=0), CLASSES)
     assert not unclear.verdict.clear
-    expect(visit(unclear).locator("#estimate"), "cannot be told clearly")
+    tab = visit(unclear)
+    expect(tab.locator("#estimate"), "cannot be told clearly (estimates: 0 to")
+    assert {seems.text_content() for seems in tab.locator("#gallery .seems dd").all()} == {"none clearly"}
+    assert all(tab.locator("#gallery .seems dd").evaluate_all("them => them.map(it => it.scrollWidth <= it.clientWidth)"))
 
 
 def test_a_cell_of_the_matrix_shows_its_pair_alone(visit):
@@ -81,6 +84,22 @@ def test_every_key(visit):
     press(tab, "/ a s")
     assert tab.locator("#search").input_value() == "as"
     assert shown(tab) == 0
+
+
+def test_enter_takes_the_likeliest_other_class_and_never_the_given_one(visit):
+    tab = visit()
+    press(tab, "o")
+    options = tab.locator("#choices option").all_text_contents()
+    at = FLAGGED.index[0]
+    assert options[0] == f"{LABELS['predicted_label'][at]} (suggested)"
+    assert options[-1] == f"{LABELS['given_label'][at]} (given)"
+    tab.keyboard.type("t")
+    assert tab.locator("#choices option").all_text_contents() == [name for name in options if "t" in name.split()[0]]
+    press(tab, "Backspace Enter")
+    assert states(tab)[0] == "accepted"
+    tab = visit(page(table(240, CLASSES, wrong=0), CLASSES))  # no class is suggested
+    press(tab, "o Enter")
+    assert states(tab)[0] == "other"
 
 
 def test_buttons_do_what_keys_do(visit):

@@ -12,7 +12,7 @@ from sprl.cells import guard
 def test_corrections_as_agreed_and_taken_in_again(visit):
     tab = visit()
     press(tab, "a x s")
-    press(tab, "o ArrowDown ArrowDown ArrowDown Enter")  # the last class
+    press(tab, "o d o g Enter")
     text = export(tab)
     assert text.startswith(NOTE)
     assert "\r" not in text

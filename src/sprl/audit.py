@@ -26,13 +26,15 @@ WINDOW = (-2.2, 0.8)  # where the boundary between wrong and right labels may li
 DEEP, ENOUGH = 0.8, 0.01  # a valley between two peaks is no deeper than this share of the lower one, and leaves so many labels below it
 WHOLE, FEW = 0.85, 0.05  # so much of a class flagged is as good as all of it; so little of all labels makes no heap
 SEEN, UNSEEN = 0.25, 1.0  # how far off a boundary may be, in log odds: with a valley and without
+SMALL = 0.5  # of the mean size of classes: in one below it wrong labels are many beside the right ones, and may be learned
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`wrong` [N]: the probability that each label is wrong; `rate`: the share of wrong labels, from `low` to `high` with 90 %.
+    """`wrong` [N]: the probability that each label is wrong; `rate`: the share of wrong labels, from `low` to `high`.
 
-    `clear`: wrong and right labels form two heaps. If not, little can be told, and the interval is wide.
+    `clear`: wrong and right labels form two heaps, and the interval is one of 90 %. If not, little can be told: the interval spans what is
+    estimated in more than one way, and promises nothing.
     """
 
     wrong: Array
@@ -61,13 +63,24 @@ def judge(quality: Array, given: Sequence[Any] | NDArray[Any] | None = None) -> 
     spread = SHARPNESS * (SEEN if clear else UNSEEN) * float((wrong * (1 - wrong)).mean())
     counted = [rate] if clear else [rate, float((quality < 0.5).mean())]  # how many lose to another class: the other extreme
     chance = Z90 * math.sqrt(max(rate * (1 - rate), 1 / len(quality)) / len(quality))
-    return Verdict(wrong, rate, max(min(counted) - spread - chance, 0.0), min(max(counted) + spread + chance, 1.0), clear)
+    low, high = min(counted) - spread - chance, max(counted) + spread + chance
+    high += 0.0 if given is None else in_small_classes(wrong, given)
+    return Verdict(wrong, rate, max(low, 0.0), min(high, 1.0), clear)
 
 
 def learned_too_little(for_label: Array) -> Verdict:
     """Nothing can be said of any label but how it ranks."""
     doubt = posterior(for_label, 0.0) / 2
     return Verdict(doubt, float(doubt.mean()), 0.0, 1.0, clear=False)
+
+
+def in_small_classes(wrong: Array, given: Sequence[Any] | NDArray[Any]) -> float:
+    """The share of labels that may be wrong besides those that show: a small class may have received as many as the worst of the others,
+    and was then learned from them."""
+    _, number = np.unique(np.asarray(given), return_inverse=True)
+    size, received = np.bincount(number), np.bincount(number, wrong)
+    small = size < SMALL * size.mean()
+    return float((np.minimum(size, received[~small].max()) - received)[small].clip(0).sum() / len(wrong))
 
 
 def whole_classes(flagged: NDArray[np.bool_], given: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:

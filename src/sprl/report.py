@@ -11,9 +11,10 @@ import html
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ class Page:
     run_id: str
     labels_hash: str
     picture: Callable[[int], bytes | None] | None  # of a position in `labels`: a PNG, JPEG or WebP
-    features: Callable[[int], list[tuple[str, str]]] | None  # names and values of a row without a picture
+    features: Callable[[int], Iterable[tuple[str, str]]] | None  # names and values of a row without a picture
     command: str  # that takes the corrections in
 
 
@@ -140,7 +141,7 @@ def suspects(page: Page, names: list[str]) -> Iterator[bytes]:
     for at in ranked(page.labels).tolist():
         picture = page.picture(at) if page.picture else None
         uri = data_uri(picture) if picture else None
-        features = [[cut(k), cut(v)] for k, v in page.features(at)[:FEATURES]] if page.features and not uri else None
+        features = [[cut(k), cut(v)] for k, v in islice(page.features(at), FEATURES)] if page.features and not uri else None
         yield as_json([at, ids[at], place[given[at]], place[suggestion[at]], wrong[at], uri, features]).encode()
 
 

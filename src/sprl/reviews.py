@@ -73,8 +73,17 @@ def audit(
         elif out is not None:
             files.write_table(out, run.cells.iloc[chosen.rows].assign(**{FLAG: True}))
             say("Written", f"{out}: the list, the most suspicious first")
-    page = path / REPORT
-    say("Next", f"review {page if page.is_file() else 'the list'}, then: sprl apply {shlex.quote(str(path))} {CORRECTIONS}")
+    show_next(run, chosen if precision is not None or budget is not None else None)
+
+
+def show_next(run: Labelled, asked: Selection | None) -> None:
+    """Where to review. The page opens with its own list: `asked` for another, its threshold has to be set."""
+    page = run.path / REPORT
+    place = str(page) if page.is_file() else "the list"
+    if page.is_file() and asked is not None and len(asked.rows):
+        least = run.table["wrong_probability"].iloc[asked.rows].min()
+        place += f" with its threshold at {min(int(100 * least), 99)} %, which shows this list as far as the page holds it"
+    say("Next", f"review {place}, then: sprl apply {shlex.quote(str(run.path))} {CORRECTIONS}")
 
 
 def find_corrections(run: Labelled, asked: Path | None) -> Corrections | None:
@@ -130,8 +139,9 @@ def show_rate(run: Labelled) -> None:
 
 
 def rate(verdict: Verdict) -> str:
-    share = percent(verdict.rate) if verdict.clear else "cannot tell"
-    return f"{share} (90 % interval: {100 * verdict.low:.1f} to {percent(verdict.high)})"
+    """With an interval where wrong and right labels stand apart; what else is estimated promises nothing."""
+    ends = f"{100 * verdict.low:.1f} to {percent(verdict.high)}"
+    return f"{percent(verdict.rate)} (90 % interval: {ends})" if verdict.clear else f"cannot tell (estimates: {ends}, none of them sure)"
 
 
 def percent(share: float) -> str:
@@ -147,9 +157,8 @@ def show_checked(run: Labelled, found: Corrections) -> Array:
     low, high = wilson(int(wrong.sum()), len(rows))
     share = f"{100 * wrong.mean():.0f} % ({100 * low:.0f} to {100 * high:.0f})"
     say("Checked", f"of {len(rows)} checked, {wrong.sum()} were wrong: {share}; expected were {run.verdict.wrong[rows].sum():.0f}")
-    moved = recalibrate(run.verdict.wrong, rows, wrong)
-    say("", f"with probabilities set by that, {percent(float(moved.mean()))} of all labels are wrong")
-    return moved
+    say("", "the list below is by probabilities set by that; the rate stays as estimated: what was checked is no sample of all labels")
+    return recalibrate(run.verdict.wrong, rows, wrong)
 
 
 def wilson(count: int, n: int) -> tuple[float, float]:

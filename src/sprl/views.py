@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate, compress, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import torch
 from sprl.audit import judge
 from sprl.corrections import CORRECTIONS, labels_hash, run_id
 from sprl.data import Array, Data, Preprocess
+from sprl.data.columns import TEXT, Column
 from sprl.report import Page, thumbnail
 
 if TYPE_CHECKING:
@@ -53,12 +55,32 @@ def pixels(values: Array, preprocess: Preprocess) -> Array:
     return np.round((values - low) / (high - low or 1.0) * 255).astype(np.uint8)
 
 
-def features_of(data: Data) -> Callable[[int], list[tuple[str, str]]] | None:
-    """From a row's position to names and values; None where rows are pictures."""
+def features_of(data: Data) -> Callable[[int], Iterator[tuple[str, str]]] | None:
+    """From a row's position to names and values, one by one, as few may be wanted of many; None where rows are pictures."""
     if len(data.shape) != 1:
         return None
-    names = data.columns.names if data.columns is not None else [f"feature {i}" for i in range(data.shape[0])]
-    return lambda row: [(name, f"{value:.5g}") for name, value in zip(names, as_given(data, row), strict=True)]
+    if data.columns is None:
+        return lambda row: ((f"feature {i}", f"{value:.5g}") for i, value in enumerate(as_given(data, row)))
+    columns, mean, deviation = data.columns.columns, np.array(data.preprocess.mean), np.array(data.preprocess.deviation)
+    assert isinstance(data.x, torch.Tensor)  # as tables are
+    varies = data.x.ne(data.x[:1]).any(0).numpy()  # elsewhere every cell is the mean
+    bounds = list(pairwise(accumulate((len(column.features) for column in columns), initial=0)))
+
+    def features(row: int) -> Iterator[tuple[str, str]]:
+        values = as_given(data, row)
+        at_mean = varies & (np.abs(values - mean) <= 1e-6 * deviation)
+        for column, (first, last) in zip(columns, bounds, strict=True):
+            yield from cells_of(column, values[first:last], at_mean[first:last])
+
+    return features
+
+
+def cells_of(column: Column, values: Array, at_mean: Array) -> list[tuple[str, str]]:
+    """What the table held. The mean stands for numbers that are missing, so that where it is found nobody can be sure."""
+    if column.kind == TEXT:
+        return [(column.name, next(compress(column.values, values > 0.5), "missing"))]
+    forms = np.where(at_mean, "missing? ({:.5g})", "{:.5g}")
+    return [(name, form.format(value)) for name, form, value in zip(column.features, forms, values, strict=True)]
 
 
 def as_given(data: Data, row: int) -> Array:

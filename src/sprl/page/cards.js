@@ -17,7 +17,7 @@ function makeCard(suspect) {
     "dl",
     {},
     make("div", { class: "given" }, make("dt", {}, "given"), make("dd", {}, name(suspect.given))),
-    make("div", { class: "seems" }, make("dt", {}, "seems"), make("dd", {}, sure ? name(suspect.suggestion) : "no other class clearly")),
+    make("div", { class: "seems" }, make("dt", {}, "seems"), make("dd", {}, sure ? name(suspect.suggestion) : "none clearly")),
   );
   const buttons = make("div", { class: "buttons" });
   for (const [act, word, title, enabled] of [

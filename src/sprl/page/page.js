@@ -40,7 +40,7 @@ function introduce() {
   $("title").append(make("bdi", {}, shown(title)));
   $("estimate").textContent = clear
     ? `About ${percent(rate)} of ${several(total, "label")} are wrong (${from} to ${to}).`
-    : `How many of ${several(total, "label")} are wrong cannot be told clearly: somewhere from ${from} to ${to}.`;
+    : `How many of ${several(total, "label")} are wrong cannot be told clearly (estimates: ${from} to ${to}, none of them sure).`;
   $("estimate").classList.toggle("unclear", !clear);
   const here = suspects.length < total ? `the ${count(suspects.length)} most suspicious are` : "all are";
   $("scope").textContent = `${several(flagged, "label looks", "labels look")} wrong; ${here} on this page, the whole list in labels.csv.`;
@@ -148,9 +148,12 @@ function askOther(suspect) {
 function listChoices() {
   const typed = $("type").value.toLowerCase();
   const found = about.classes.map((name, label) => [name, label]).filter(([name]) => name.toLowerCase().includes(typed));
-  found.sort(([a], [b]) => b.toLowerCase().startsWith(typed) - a.toLowerCase().startsWith(typed));
-  const role = (label) => (label === asked.given ? " (given)" : label === asked.suggestion ? " (suggested)" : "");
-  $("choices").replaceChildren(...found.map(([, label]) => make("option", { value: label }, nameOf(label) + role(label))));
+  const role = (label) => (label === asked.given ? "given" : label === asked.suggestion ? "suggested" : "");
+  const likely = { suggested: 1, given: -1, "": 0 }; // Enter takes the first
+  const rank = ([name, label]) => (typed ? name.toLowerCase().startsWith(typed) : likely[role(label)]);
+  found.sort((a, b) => rank(b) - rank(a));
+  const option = ([name, label]) => make("option", { value: label }, shown(name) + (role(label) && ` (${role(label)})`));
+  $("choices").replaceChildren(...found.map(option));
   $("choices").selectedIndex = 0;
 }
 
