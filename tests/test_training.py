@@ -88,7 +88,16 @@ def test_the_held_out_tenth_has_its_share_of_every_class(task):
     assert not torch.equal(held, held_out(replace(task, seed=1)))
 
 
-@pytest.mark.parametrize("rows", [slice(0, 199), slice(0, None)])
+@pytest.mark.parametrize(("shape", "fewest"), [((6,), 60), ((6, 1, 1), 200)])
+def test_rows_of_features_are_held_out_sooner_than_pictures(task, shape, fewest):
+    def first(n):
+        return replace(task, x=task.x[:n].view(n, *shape), y=torch.arange(n) % 4)
+
+    assert held_out(first(fewest - 1)) is None
+    assert held_out(first(fewest)).sum() == fewest // 10
+
+
+@pytest.mark.parametrize("rows", [slice(0, 59), slice(0, None)])
 def test_too_few_samples_are_not_held_out_and_that_is_said_once(task, rows):
     y = task.y.clone()
     if rows == slice(0, None):  # many samples, but a class of four

@@ -57,10 +57,14 @@ def first_as_good(scores: Sequence[float], count: int, slack: Callable[[float, i
     return next(t for t, score in enumerate(scores, 1) if score >= enough)
 
 
+FEWEST_ROWS, FEWEST_PICTURES = 60, 200  # features are learned in an epoch or two, and memorised soon after; pictures take longer
+
+
 def held_out(task: Task) -> Tensor | None:
     """A tenth of each class, drawn at random, as a mask [N]; None where there are too few to spare."""
     sizes = torch.bincount(task.y.cpu(), minlength=task.num_classes)
-    if len(task.y) < 200 or int(sizes[sizes > 0].min()) < 5:
+    fewest = FEWEST_ROWS if len(task.x.shape) == 2 else FEWEST_PICTURES
+    if len(task.y) < fewest or int(sizes[sizes > 0].min()) < 5:
         return None
     draw = torch.rand(len(task.y), generator=torch.Generator().manual_seed(stream_seed(task.seed, "holdout")))
     return smallest(draw, task.y.cpu(), shares(len(task.y) // 10, sizes)).to(task.device)

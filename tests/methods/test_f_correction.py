@@ -168,7 +168,7 @@ def test_a_checkpoint_with_another_kind_of_matrix_is_refused(points, tmp_path):
 
 
 def test_too_few_samples_are_trained_on_as_they_are_and_that_is_said(task):
-    few = replace(task, x=task.x[:150], y=task.y[:150])
+    few = replace(task, x=task.x[:59], y=task.y[:59])
     ours, standard = start(few, FCorrection(), "mlp"), start(few, Standard(), "mlp")
     with pytest.warns(SprlWarning, match="too few samples to hold some out and find matrix: using matrix = identity") as said:
         numbers = [epoch.t for epoch in train(few, ours)]
