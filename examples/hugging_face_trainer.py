@@ -35,7 +35,7 @@ def train(x: Tensor, loss: sprl.SPRLLoss) -> nn.Module:
     torch.manual_seed(0)  # the same first weights whatever the loss; the Trainer seeds the batches
     network = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     rows = [{"x": row, "index": i} for i, row in enumerate(x)]
-    plan = {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 128, "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
+    plan = {"num_train_epochs": EPOCHS, "per_device_train_batch_size": 32, "learning_rate": 1e-3, "lr_scheduler_type": "constant"}
     quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "dataloader_pin_memory": False}
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(folder, remove_unused_columns=False, **plan, **quiet)  # no model takes `index`: it looks unused

@@ -43,7 +43,7 @@ def main() -> None:
 
     x, x_test, clean, y_test = map(torch.tensor, train_test_split(*load_digits(return_X_y=True), test_size=450, random_state=0))
     y = torch.tensor(sprl.corrupt(clean.numpy(), "symmetric:0.5", num_classes=10, seed=0))  # from here on `clean` only scores
-    loader = DataLoader(TensorDataset(x.float() / 16, torch.arange(len(x))), batch_size=128, shuffle=True)
+    loader = DataLoader(TensorDataset(x.float() / 16, torch.arange(len(x))), batch_size=32, shuffle=True)  # small data
 
     plain = Classifier(sprl.SPRLLoss(y, 10, EPOCHS + 1, T1=EPOCHS))  # a warm-up to the end is plain cross-entropy
     trainer(max_epochs=EPOCHS).fit(plain, loader)

@@ -26,6 +26,8 @@ def main() -> None:
         if right >= 0.95:
             break  # `state` keeps all: another train(task, state) would go on from here
 
+    suspects = sprl.label_issues(task, state).assign(wrong=(y != clean).numpy()).nsmallest(20, "label_quality")
+    print(f"really wrong among the 20 labels of lowest quality: {suspects['wrong'].sum()}")
     print(f"stopped after epoch {state.t} of {task.epochs}")
     print(f"test accuracy with SPRL: {accuracy(x_test, y_test):.1%}")
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from typed import sprl as command
 
 import sprl
 from sprl.cli import main
@@ -92,6 +94,7 @@ def test_labels_as_they_are_and_no_accuracy_without_test_labels(pets):
     assert done.returncode == 0, done.stderr
     assert "as they are" in done.stdout
     assert "Agreement" in done.stdout
+    assert re.search(r"^epoch +10/10  agrees +\d+ %  chosen +\d+ %$", done.stdout, re.MULTILINE)
     assert "Accuracy" not in done.stdout
     path = pets / "runs" / "pets-1"
     assert json.loads((path / "summary.json").read_text())["last10"] is None
@@ -113,7 +116,9 @@ def test_a_trained_model_predicts_new_rows_and_loads_in_python(pets, points):
     assert (table["predicted_label"] == np.array(["ant", "bee", "cat", "dog"])[clean[300:]]).mean() > 0.95
     assert run("predict", "model", "new.npy", cwd=pets).stdout == done.stdout
     model = sprl.load(pets / "model")
-    assert model.predict(x[300:]).tolist() == table["predicted_label"].tolist()
+    for rows in (x[300:], pets / "new.npz", str(pets / "new.npy")):
+        assert model.predict(rows).tolist() == table["predicted_label"].tolist()
+        assert model.predict_proba(rows).max(1) == pytest.approx(table["confidence"], abs=1e-5)
     assert model.classes == ("ant", "bee", "cat", "dog")
     assert isinstance(model.module, torch.nn.Module)
     assert run("predict", "model", "new.npy", "--out", "p.csv", cwd=pets).returncode == 0
@@ -283,10 +288,19 @@ def test_help_teaches_and_is_quick():
     assert loaded.stdout.strip() == "[]"
 
 
-def test_methods_are_listed_with_their_fields():
-    done = run("methods", cwd=".")
-    for word in ("sprl", "standard", "gamma_d=auto", "limit=auto", "Never choose", "--set"):
-        assert word.lower() in done.stdout.lower()
+def test_methods_are_a_line_each_and_one_is_shown_with_its_fields(capsys):
+    code, listed, _ = command(capsys, "methods")
+    assert code == 0
+    for name, cls in sprl.METHODS.items():
+        assert re.search(rf"^{re.escape(name)} +{re.escape(cls.__doc__.splitlines()[0])}$", listed, re.MULTILINE)
+    assert len(listed.splitlines()) == len(sprl.METHODS) + 2
+    assert listed.splitlines()[-1].endswith("sprl methods NAME, such as sprl methods sprl")
+    _, shown, _ = command(capsys, "methods", "sprl")
+    for word in ("gamma_d=auto", "limit=auto", "never choose", "--set T1=..."):
+        assert word in shown
+    assert "It has no fields" in command(capsys, "methods", "standard")[1]
+    code, out, told = command(capsys, "methods", "standart")
+    assert (code, out, told.strip()) == (2, "", "sprl: unknown method 'standart'; did you mean 'standard'?")
 
 
 def test_tune_names_the_command_to_train_with(pets):

@@ -2,14 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from sprl.data.rows import Streamed
-from sprl.engine import Epoch, batch_sizes, predict, run_epoch, start
+from sprl.engine import Epoch, batch_sizes, label_issues, predict, run_epoch, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 from sprl.state import restore, snapshot
@@ -184,3 +186,42 @@ def test_wrong_fields_are_refused_before_training(task):
         start(task, SPRL(choice="perclass"), "mlp")
     with pytest.raises(InputError, match="less than the 12 epochs"):
         start(task, SPRL(T1=12), "mlp")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": np.zeros((403, 6))}, "the x of a Task must be a tensor of rows, got ndarray: torch.as_tensor makes one"),
+        ({"x": TensorDataset(torch.zeros(403, 6))}, "got TensorDataset: .*NoisyLabelClassifier takes arrays and Datasets"),
+        ({"y": np.zeros(403, np.int64)}, "must be an int64 tensor of 403 labels, one a row, got ndarray"),
+        ({"y": torch.zeros(403)}, r"got torch.float32 \(403,\)"),
+        ({"y": torch.zeros(402, dtype=torch.int64)}, r"got torch.int64 \(402,\)"),
+        ({"y": torch.arange(403) % 5}, r"labels must lie in 0\.\.3, got 0\.\.4"),
+    ],
+)
+def test_what_is_no_task_is_refused_at_the_start(task, change, message):
+    with pytest.raises(InputError, match=message):
+        start(replace(task, **change), Standard(), "mlp")
+
+
+@pytest.mark.parametrize("method", ["sprl", SPRL])
+def test_a_method_is_more_than_its_name(task, method):
+    with pytest.raises(InputError, match=r"start takes a method with its fields, such as SPRL\(T1=3\)"):
+        start(task, method, "mlp")
+
+
+def test_label_issues_of_a_run_that_was_stopped_in_its_search(task):
+    """The held-out rows get a verdict too."""
+    state = start(task, SPRL(), "mlp")
+    next(train(task, state))
+    assert (state.memory["visits"] == 0).any()
+    issues = label_issues(task, state, classes=list("abcd"))
+    assert (state.memory["visits"] > 0).all()
+    assert issues["given_label"].tolist() == ["abcd"[label] for label in task.y]
+
+
+def test_label_issues_name_the_wrong_labels(task):
+    state = start(task, SPRL(T1=3), "mlp")
+    list(train(task, state))
+    wrong = (task.y != torch.arange(403) % 4).numpy()
+    assert (label_issues(task, state)["is_label_issue"] == wrong).mean() > 0.95

@@ -1,6 +1,7 @@
 """NoisyLabelClassifier: scikit-learn's contract, and what it adds."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,7 @@ def test_it_learns_through_wrong_labels_and_names_them(noisy):
     assert (model.pred_probs().argmax(1) == clean).mean() > 0.95
     low, high = model.noise_rate_interval_
     assert low <= (y != clean).mean() <= high
+    assert model.noise_rate_clear_
     assert issues["given_label"].tolist() == names[y].tolist()
     assert model.noise_rate_ == pytest.approx((y != clean).mean(), abs=0.05)
     assert [row["epoch"] for row in model.history_] == list(range(1, 13))
@@ -81,7 +83,7 @@ def test_pictures_and_datasets(form):
         return
     x = {"grey": x, "colour": np.stack([x] * 3, axis=3), "floats": x / 3.0}[form]
     assert (model.fit(x, y).predict(x) == y).mean() == 1
-    with pytest.raises(InputError, match="trained on rows of shape"):
+    with pytest.raises(InputError, match="trained on pictures of 8 x 8 pixels, as"):
         model.predict(x[:, :5])
 
 
@@ -155,6 +157,34 @@ def test_bad_rows_and_labels(points):
             NoisyLabelClassifier(**quick).fit(rows, labels)
 
 
+LISTS = (list, tuple, lambda names: [name if pd.isna(name) else ("is", name) for name in names])
+ARRAYS = (
+    lambda names: np.array(names, dtype=object),
+    lambda names: pd.Series(names, dtype=object),
+    lambda names: pd.Series(names, dtype="string"),
+    lambda names: pd.Series(names, dtype="category"),
+)
+
+
+@pytest.mark.parametrize(
+    ("gap", "given"),
+    [
+        *((gap, given) for gap in (np.nan, pd.NA, pd.NaT) for given in (*LISTS, *ARRAYS)),
+        *((None, given) for given in ARRAYS),  # of a list, None may be a class
+    ],
+)
+def test_a_missing_label_is_no_class(points, gap, given):
+    names = [gap, *np.array(["ant", "bee", "cat", "dog"])[points[1][1:]].tolist()]
+    with pytest.raises(InputError, match=r"^y lacks a label \(NaN or None\) in row 0: every row needs a label$"):
+        NoisyLabelClassifier(**quick).fit(points[0], given(names))
+
+
+def test_missing_whole_numbers_are_missed_too(points):
+    x, y = points
+    with pytest.raises(InputError, match=r"in row 3 and in 1 more: every row needs a label"):
+        NoisyLabelClassifier(**quick).fit(x, pd.Series(y, dtype="Int64").mask(np.isin(np.arange(400), (3, 9))))
+
+
 def test_data_frames_name_their_features(points):
     x, y = points
     frame = pd.DataFrame(x, columns=list("abcdef"), index=[f"row {i}" for i in range(400)])
@@ -182,7 +212,7 @@ def test_ctrl_c_keeps_what_was_learned(points, capsys):
         model.fit(x, y)
     assert len(model.history_) == 3
     assert (model.predict(x) == y).mean() > 0.9
-    assert "epoch 3/12" in capsys.readouterr().err
+    assert re.search(r"epoch 3/12  agrees +\d+ %  chosen +\d+ %\n", capsys.readouterr().err)
 
 
 def test_a_path_brings_its_labels_and_column_rules(tmp_path, points):
@@ -215,9 +245,3 @@ def test_a_folder_of_pictures(tmp_path, monkeypatch):
         model = NoisyLabelClassifier(**quick).fit(tmp_path / "shots", skip_bad=True)
     assert "day/0.png" in model.label_issues().index
     assert set(model.predict(tmp_path / "shots" / "night")) == {"night"}
-
-
-def test_a_missing_label_is_no_class(points):
-    x, y = points
-    with pytest.raises(InputError, match="every row needs a label"):
-        NoisyLabelClassifier().fit(x, [float("nan"), *map(str, y[1:])])

@@ -35,8 +35,8 @@ def test_sprl_loss_beats_cross_entropy(name: str, needs: tuple[str, ...]) -> Non
     if name == "lightning_module":
         assert number("epochs that the loss remembers", text) == 60  # 30 before the checkpoint, 30 after
     robust, plain = number("test accuracy with SPRLLoss", text), number("test accuracy with cross-entropy", text)
-    assert robust >= 88  # measured 90.7 to 93.3 over six seeds
-    assert robust >= plain + 8  # measured 12 to 23 more
+    assert robust >= 90  # measured 91.8 to 93.8, the plain loop over four seeds
+    assert robust >= plain + 20  # measured 31 to 43 more
     assert number("really wrong among the 20 labels of lowest quality", text) >= 18  # measured 20; by chance 10
 
 
@@ -58,6 +58,7 @@ def test_own_epoch_loop_stops_early_with_a_good_network() -> None:
     assert len(epochs) < 60
     assert f"stopped after epoch {len(epochs)} of 60" in text
     assert number("test accuracy with SPRL", text) >= 88
+    assert number("really wrong among the 20 labels of lowest quality", text) >= 18  # measured 20; by chance 10
 
 
 def test_every_example_is_tested_here() -> None:

@@ -111,8 +111,8 @@ def test_quality_is_a_probability_whatever_the_logits(visits):
     recorder = Recorder([0, 1, 0, 1, 0], num_classes=2)
     for i, a, b in visits:
         recorder.update(torch.tensor([[a, b]]), torch.tensor([i]))
-    quality = recorder.label_issues()["label_quality"]
-    assert quality.between(0, 1).all()
+    quality = label_quality(recorder.memory)
+    assert ((quality >= 0) & (quality <= 1)).all()
 
 
 def test_rounding_takes_no_quality_beyond_one():
@@ -245,3 +245,40 @@ def test_pred_probs_are_a_copy():
     recorder.memory["previous"][0] = torch.tensor([0.25, 0.5])
     recorder.pred_probs()[:] = 7
     assert recorder.memory["previous"].tolist() == [[0.25, 0.5], [0, 0]]
+
+
+def test_labels_in_the_place_of_positions_are_noticed():
+    p, y = two_heaps()
+    recorder = Recorder(y, num_classes=2)
+    recorder.update(logits_of(p), torch.tensor(y))
+    with pytest.warns(SprlWarning, match="only 2 of 400 samples were ever visited: index must be positions"):
+        recorder.label_issues()
+
+
+def test_a_recorder_refuses_a_batch_of_other_shapes():
+    recorder = Recorder([0, 1, 1], num_classes=2)
+    for logits, index in ((torch.zeros(1, 3, 2), [0, 1, 2]), (torch.zeros(3, 4), [0, 1, 2]), (torch.zeros(3, 2), [0, 1])):
+        with pytest.raises(InputError, match=r"logits \[B, 2\] and an index \[B\]"):
+            recorder.update(logits, index)
+
+
+def test_a_recorder_goes_on_from_a_checkpoint(tmp_path):
+    p, y = two_heaps()
+    first = recorded(p, y, visits=3)
+    torch.save(first.state_dict(), tmp_path / "recorder.pt")
+    kept = first.state_dict()
+    second = Recorder(y, num_classes=2)
+    second.load_state_dict(torch.load(tmp_path / "recorder.pt", weights_only=True))
+    for recorder in (first, second):
+        recorder.update(logits_of(p), torch.arange(400))
+    pd.testing.assert_frame_equal(first.label_issues(), second.label_issues())
+    assert (second.memory["visits"] == 4).all()
+    assert (kept["visits"] == 3).all()  # a copy
+
+
+def test_a_checkpoint_of_something_else_is_refused():
+    recorder = Recorder([0, 1, 1], num_classes=2)
+    with pytest.raises(InputError, match=r"'previous' has the shape \(4, 2\), not \(3, 2\): it is of other data"):
+        recorder.load_state_dict(Recorder([0, 1, 1, 0], num_classes=2).state_dict())
+    with pytest.raises(InputError, match="has no 'previous'"):
+        recorder.load_state_dict({"weight": torch.zeros(3)})

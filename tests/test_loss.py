@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sprl.engine import batch_sizes, predict, run_epoch, start
-from sprl.errors import InputError
+from sprl.errors import InputError, SprlWarning
 from sprl.loss import SPRLLoss
 from sprl.methods import SPRL
 from sprl.schedules import adam_beta1, learning_rate
@@ -106,7 +106,7 @@ def test_t1_cannot_be_auto_and_defaults_to_a_tenth():
 
 def test_an_evaluation_pass_must_be_given_where_it_is_asked_for(task):
     loss = SPRLLoss(task.y, 4, task.epochs, T1=2, predictions="evaluated")
-    loss(torch.zeros(4, 4), torch.arange(4))
+    loss(torch.zeros(5, 4), torch.arange(5))
     with pytest.raises(InputError, match="needs end_epoch"):
         loss.end_epoch()
     state = start(task, SPRL(T1=2), "mlp")
@@ -123,3 +123,39 @@ def test_label_issues_name_the_wrong_labels(task):
     issues = loss.label_issues(classes=list("abcd"))
     assert issues["is_label_issue"].tolist() == (task.y != clean).tolist()
     assert issues["predicted_label"].tolist() == ["abcd"[c] for c in clean]
+
+
+def test_labels_in_the_place_of_positions_are_noticed():
+    loss = small()
+    for index in torch.arange(40).split(8):
+        loss(torch.zeros(8, 2), loss.y[index])
+    with pytest.warns(SprlWarning, match="only 2 of 40 samples were ever visited: index must be positions in y, not labels"):
+        loss.end_epoch()
+    loss.end_epoch()  # told once
+
+
+def test_an_end_of_epoch_that_never_comes_is_noticed():
+    loss = small()
+    loss(torch.zeros(40, 2), torch.arange(40))
+    with pytest.warns(SprlWarning, match="end_epoch was never called: call it after each of the 6 epochs"):
+        loss.label_issues()
+    loss.end_epoch()
+    loss.label_issues()
+    SPRLLoss([0, 1] * 5, 2, epochs=1, T1=1).label_issues()  # nothing to choose between one epoch and the next
+
+
+@pytest.mark.parametrize(
+    ("logits", "index", "got"),
+    [
+        ((8, 2), torch.arange(7), r"logits \(8, 2\) and an index \(7,\)"),
+        ((8, 3), torch.arange(8), r"logits \(8, 3\) and an index \(8,\)"),
+        ((8,), torch.arange(8), r"logits \(8,\) and an index \(8,\)"),
+        ((8, 1, 2), torch.arange(8)[:, None], r"logits \(8, 1, 2\) and an index \(8, 1\)"),
+        ((1, 2), 3, r"logits \(1, 2\) and an index \(\)"),
+    ],
+)
+def test_a_batch_of_other_shapes_is_refused(logits, index, got):
+    loss = small()
+    with pytest.raises(InputError, match=rf"a batch is logits \[B, 2\] and an index \[B\], the samples' positions in y; got {got}"):
+        loss(torch.zeros(logits), index)
+    assert not loss.memory["visits"].any()

@@ -28,7 +28,7 @@ LOST = "sprl: note: {}, seed {}: its process was lost (WorkerCrashedError), anot
 NOISY = ("--corrupt", "symmetric:0.3")
 WORDS = ("compare", "pets.npz", "--methods", "standard,curriculum", *NOISY, "--seeds", 2, "--epochs", 80, "--lr", 0.01)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80", "RAY_ADDRESS": "local", "PYTHONPATH": os.pathsep.join(sys.path)}
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install 'sprl[ray]'")
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install ray")
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(home, capsys):
 def test_without_ray_it_says_what_to_install(home, capsys, monkeypatch, words):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, error = sprl(capsys, *words, "--engine", "ray")
-    assert (code, out, error) == (2, "", "sprl: --engine ray needs Ray: pip install 'sprl[ray]'\n")
+    assert (code, out, error) == (2, "", "sprl: --engine ray needs Ray: pip install ray\n")
     assert not (home / "records").exists()
 
 

@@ -40,7 +40,7 @@ def offline(monkeypatch, tmp_path):
 @pytest.fixture
 def timm():
     if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed: pip install 'sprl[photos]'")
+        pytest.skip("timm is not installed: pip install timm")
     return import_timm()
 
 
@@ -88,9 +88,9 @@ def fake(monkeypatch, tmp_path):
     sys.modules.update(kept)
 
 
-def test_without_timm_the_extra_is_named(monkeypatch):
+def test_without_timm_the_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(InputError, match=r"pip install 'sprl\[photos\]'"):
+    with pytest.raises(InputError, match="need timm: pip install timm"):
         import_timm()
 
 

@@ -1,5 +1,8 @@
 """Runs that take turns are the runs alone."""
 
+import re
+from pathlib import Path
+
 from sprl.config import Config
 from sprl.run import prepare
 from sprl.together import together
@@ -15,3 +18,12 @@ def test_runs_that_take_turns_are_the_runs_alone():
     assert [run.rows for run in runs] == [run.rows for run in alone]
     first, last = order.index((1, 1)), order.index((0, 12))
     assert first < last  # in turns, not one after the other
+
+
+def test_the_documented_loop(capsys):
+    text = (Path(__file__).parents[1] / "docs" / "speed.md").read_text()
+    loop = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    found = {}
+    exec(loop.replace("seed=seed", "seed=seed, epochs=2"), found)
+    assert sorted(line.split()[:2] for line in capsys.readouterr().out.splitlines()) == [["0", "1"], ["0", "2"], ["1", "1"], ["1", "2"]]
+    assert len(found["runs"][0].labels()) == 1347

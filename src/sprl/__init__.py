@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from sprl.engine import Epoch, predict, start
+    from sprl.engine import Epoch, label_issues, predict, start
     from sprl.errors import InputError, SprlWarning
     from sprl.estimator import NoisyLabelClassifier
     from sprl.labels import Recorder
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The public names and where they live: imported when first used, so that `sprl --help` need not wait for PyTorch.
 _HOMES = {
-    "engine": ("Epoch", "predict", "start"),
+    "engine": ("Epoch", "label_issues", "predict", "start"),
     "errors": ("InputError", "SprlWarning"),
     "estimator": ("NoisyLabelClassifier",),
     "labels": ("Recorder",),
@@ -49,14 +49,17 @@ _HOMES = {
     "training": ("train",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("engine", "functional", "labels", "methods", "networks", "noise", "schedules")  # of the functions that docs/method.md names
 __all__ = [*_HOME_OF, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"sprl.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'sprl' has no attribute {name!r}")
     return getattr(import_module(f"sprl.{_HOME_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_MODULES]

@@ -41,10 +41,17 @@ from sprl.options import (
 )
 from sprl.spread import processes
 
+
+def examples(*lines: str) -> str:
+    """What stands below a command's options: each line a paragraph, so that none is joined to the next."""
+    return "\n\n".join(("Examples:", *lines))
+
+
 UsageError: type[Any] = typer.BadParameter.__mro__[1]  # ours or click's, whichever this typer stands on
 
 app = typer.Typer(
     help="Train through wrong labels, and find them: self-paced resistance learning (Shi et al. 2021).",
+    epilog="Start with: sprl train (a demonstration, ten seconds)\n\nThen: sprl train YOUR_DATA",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,7 +59,16 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "sprl train",
+        "sprl train photos/",
+        "sprl train table.csv --label-column species",
+        "sprl train digits --corrupt pair:0.4 --method standard",
+        "sprl train photos/ --network timm:resnet50 --weights FILE --frozen",
+        "sprl train --resume runs/photos-1",
+    )
+)
 def train(
     context: typer.Context,
     data: Data = None,
@@ -128,7 +144,7 @@ def train(
     raise typer.Exit(commands.go_on(resume, config, given, out, overwrite))
 
 
-@app.command()
+@app.command(epilog=examples("sprl predict runs/photos-1 new/", "sprl predict runs/table-1 new.csv --out predicted.csv"))
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     rows: Annotated[
@@ -166,7 +182,14 @@ def predict(
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has ended.")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "sprl audit runs/photos-1",
+        "sprl audit runs/photos-1 --precision 0.95",
+        "sprl audit runs/photos-1 --budget 500 --out suspects.csv",
+        "sprl audit runs/photos-2 --before runs/photos-1",
+    )
+)
 def audit(
     run: RunFolder,
     precision: Annotated[
@@ -189,7 +212,13 @@ def audit(
     reviews.audit(run, precision, budget, corrections, out, before)
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "sprl apply runs/photos-1 corrections.csv",
+        "sprl apply runs/photos-1 --suggestions 100 --out corrected.csv",
+        "sprl train photos/ --labels runs/photos-1/corrected.csv",
+    )
+)
 def apply(
     run: RunFolder,
     corrections: Annotated[Path | None, typer.Argument(metavar="CORRECTIONS", help="The corrections.csv that a review made.")] = None,
@@ -206,14 +235,18 @@ def apply(
 
 
 @app.command()
-def methods() -> None:
-    """List the methods with their fields and defaults."""
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A method to show with its fields and defaults. None: list all.")
+    ] = None,
+) -> None:
+    """List the methods, or show one with its fields and defaults."""
     from sprl import show
 
-    show.methods()
+    show.methods() if name is None else show.method(name)
 
 
-@app.command()
+@app.command(epilog=examples("sprl tune mine.npz", "sprl tune table.csv --label-column species --folds 3"))
 def tune(
     data: Data = None,
     labels: Labels = None,
@@ -262,7 +295,9 @@ app.command(epilog=cli_paper.BENCH_EXAMPLES)(cli_paper.bench)
 app.command(epilog=cli_paper.SHOW_EXAMPLES)(cli_paper.show)
 
 
-@app.command()
+@app.command(
+    epilog=examples("sprl data", "sprl data cifar10", "sprl data cifar10 --download --data-dir /disk/sets", "sprl data --clear-cache")
+)
 def data(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A set to check. None: list all.")] = None,
     data_dir: DataDir = None,

@@ -30,7 +30,7 @@ sprl show
 
 sprl show table2 --only "cifar10 resnet18"
 
-sprl show table2 --ran --format markdown
+sprl show table2 --ran --format markdown --store results/records
 
 sprl show figA2 --out figures"""
 

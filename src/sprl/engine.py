@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from sprl import schedules
+from sprl import labels, schedules
 from sprl.core import Clock, Method
 from sprl.data.rows import Rows, Streamed, fetch
 from sprl.draws import Draws
 from sprl.errors import InputError
 from sprl.fields import checked
-from sprl.labels import new_record, record, see
+from sprl.labels import as_labels, new_record, record, see
 from sprl.networks import Factory, build
 from sprl.ranks import ALONE, Ranks
 from sprl.seeds import stream_seed
 from sprl.state import Precision, Progress, State, Task
 from sprl.stepping import Eager, Stepper, arithmetic, pixels_to_float, tuned
 from sprl.tables import place_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Epoch:
 
 def start(task: Task, method: Method, network: str | nn.Module | Factory, stepper: Stepper | None = None) -> State:
     """Networks with fresh weights, and empty memory."""
+    check(task, method)
     method = checked(method)
     n, device = len(task.y), task.device
     with Draws(device, [stream_seed(task.seed, "weights")] * task.ranks.count, task.ranks).lent():
@@ -60,6 +64,20 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
         progress=Progress.of(n, task.batch_size, device),
         host={} if host is None else {"previous": host},
     )
+
+
+def check(task: Task, method: Method) -> None:
+    """InputError where they are not what training takes."""
+    x, y = task.x, task.y
+    if not isinstance(x, Tensor | Streamed):
+        told = "torch.as_tensor makes one of an array, NoisyLabelClassifier takes arrays and Datasets"
+        raise InputError(f"the x of a Task must be a tensor of rows, got {type(x).__name__}: {told}")
+    if not isinstance(y, Tensor) or y.dtype != torch.int64 or y.shape != (len(x),):
+        got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"the y of a Task must be an int64 tensor of {len(x)} labels, one a row, got {got}")
+    as_labels(y, task.num_classes)
+    if isinstance(method, str | type):
+        raise InputError(f"start takes a method with its fields, such as SPRL(T1=3), got {method!r}; by name: METHODS['sprl']()")
 
 
 def batch_sizes(n: int, batch_size: int) -> list[int]:
@@ -164,6 +182,12 @@ def visit_unseen(task: Task, state: State) -> None:
     if len(rows):
         logits = predict_logits(state.networks, task.x, rows, precision=task.precision, ranks=task.ranks)
         record(state.memory, see(logits, task.y[rows]), rows)
+
+
+def label_issues(task: Task, state: State, classes: Iterable[Any] | None = None) -> pd.DataFrame:
+    """A row for each row of the task: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
+    visit_unseen(task, state)  # rows that were held out when it was stopped
+    return labels.label_issues(state.memory, task.y, classes)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:

@@ -27,10 +27,11 @@ from sprl.data.catalogue import load
 from sprl.data.dataset import read as read_dataset
 from sprl.data.rows import FileRows, Streamed, place
 from sprl.data.unseen import read as read_unseen
-from sprl.engine import predict, start, visit_unseen
+from sprl.engine import label_issues, predict, start
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import label_issues, pred_probs, warn_of_doubts
+from sprl.labels import pred_probs, warn_of_doubts
 from sprl.networks import Factory
+from sprl.show import numbers
 from sprl.state import State, Task, adam
 from sprl.stepping import find_stepper
 from sprl.training import train
@@ -55,10 +56,10 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     random_state, device : as usual; device "auto" takes the GPU where there is one
     precision : "bf16", "fp32", or "auto": bf16 on a GPU that has it in hardware, else fp32
     graph : whether steps on a GPU are captured as CUDA graphs; None: for the networks named above, not for a module, timm or your optimizer
-    verbose : print a line an epoch
+    verbose : print a line an epoch: the share of labels that the network agrees with, and of those it trained on
 
-    After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `noise_rate_interval_` (90 %), `T1_`;
-    `label_issues()`, `pred_probs()`.
+    After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `noise_rate_interval_` (90 %), `noise_rate_clear_`
+    (False: wrong and right labels cannot be told apart, and the rate is a guess), `T1_`; `label_issues()`, `pred_probs()`.
     """
 
     def __init__(
@@ -130,19 +131,18 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 row = epoch.row()
                 history[epoch.t - 1 :] = [row]
                 if self.verbose:
-                    print(f"epoch {epoch.t}/{task.epochs}  loss {epoch.loss:.3f}  chosen {100 * row['chosen']:.0f} %", file=sys.stderr)
+                    print(f"epoch {epoch.t}/{task.epochs}  {numbers(row)}", file=sys.stderr)
         except KeyboardInterrupt:
             if not history:
                 raise
             warnings.warn(f"stopped after epoch {len(history)} of {task.epochs}; what was learned is kept", SprlWarning, stacklevel=2)
-        visit_unseen(task, state)  # rows that were held out when it was stopped
         self.history_ = history
         self.T1_ = getattr(state.method, "T1", None)
         self.networks_ = state.networks.eval()
-        self._issues = label_issues(state.memory, task.y, self.classes_).set_axis(index if index is not None else range(len(rows)))
+        self._issues = label_issues(task, state, self.classes_).set_axis(index if index is not None else range(len(rows)))
         self._pred_probs = pred_probs(state.memory)
         verdict = judge(self._issues["label_quality"].to_numpy(), number)
-        self.noise_rate_, self.noise_rate_interval_ = verdict.rate, (verdict.low, verdict.high)
+        self.noise_rate_, self.noise_rate_interval_, self.noise_rate_clear_ = verdict.rate, (verdict.low, verdict.high), verdict.clear
         warn_of_doubts(self._issues, state.memory)
         return self
 
@@ -212,15 +212,26 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _labels(self, y: Any) -> Any:
         """y as a list or a 1-D array; scikit-learn's checks where scikit-learn knows the type."""
+        if isinstance(y, (list, tuple)):
+            check_labelled(pd.Series(["" if v is None else v for v in y], dtype=object))  # None may be a class of a list's own making
         if isinstance(y, (list, tuple)) and (any(isinstance(v, tuple) for v in y) or len({type(v) for v in y}) > 1):
-            if any(v != v for v in y):
-                raise InputError("y holds NaN: every row needs a label")
             return list(y)
         if isinstance(y, pd.Series):
+            check_labelled(y)
             y = y.array.to_numpy()  # nullable integers stay whole
         y = column_or_1d(y, warn=True)
-        if y.dtype != object:
+        if y.dtype == object:
+            check_labelled(y)
+        else:
             check_classification_targets(y)
             if y.dtype.kind == "f" and not np.isfinite(y).all():
                 raise InputError("y holds NaN or inf: every row needs a label")
         return y
+
+
+def check_labelled(y: Any) -> None:
+    """What stands for a missing label is no class; sets would even take each NaN for one of its own."""
+    lacking = np.flatnonzero(pd.isna(y))
+    if len(lacking):
+        more = f" and in {len(lacking) - 1:,} more" if len(lacking) > 1 else ""
+        raise InputError(f"y lacks a label (NaN or None) in row {lacking[0]}{more}: every row needs a label")

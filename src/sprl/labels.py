@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sprl.audit import judge
 from sprl.core import Memory
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, ensure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,16 +85,51 @@ class Recorder:
     def update(self, logits: Tensor, index: Tensor) -> None:
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
-        index = torch.as_tensor(index, device=logits.device)
+        index = as_positions(index, logits, self.memory)
         record(self.memory, see(logits.unsqueeze(0), self.y[index]), index)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
+        warn_of_positions(self.memory)
         return label_issues(self.memory, self.y, classes)
 
     def pred_probs(self) -> NDArray[np.float32]:
         """The last recorded probabilities [N, C] of each sample, in-sample, in the form that cleanlab takes."""
         return pred_probs(self.memory)
+
+    def state_dict(self) -> Memory:
+        """A copy of what was recorded, for a checkpoint."""
+        return {name: value.clone() for name, value in self.memory.items()}
+
+    def load_state_dict(self, state: Memory) -> None:
+        self.memory = restored(self.memory, state)
+
+
+def restored(memory: Memory, saved: Memory) -> Memory:
+    """A copy of what was saved, where `memory` is; InputError if it is of other data."""
+    for name, value in memory.items():
+        ensure(name in saved, f"the saved state has no {name!r}: it is of something else")
+        there, needed = tuple(saved[name].shape), tuple(value.shape)
+        ensure(there == needed, f"the saved {name!r} has the shape {there}, not {needed}: it is of other data")
+    return {name: saved[name].to(value.device, copy=True) for name, value in memory.items()}
+
+
+def as_positions(index: Sequence[int] | Tensor, logits: Tensor, memory: Memory) -> Tensor:
+    """Where a batch's samples stand, on the device of its logits. Only shapes are checked: to look at values would make a GPU wait."""
+    index, num_classes = torch.as_tensor(index, device=logits.device), memory["previous"].shape[1]
+    if index.ndim != 1 or logits.shape != (len(index), num_classes):
+        given = f"logits {tuple(logits.shape)} and an index {tuple(index.shape)}"
+        raise InputError(f"a batch is logits [B, {num_classes}] and an index [B], the samples' positions in y; got {given}")
+    return index
+
+
+def warn_of_positions(memory: Memory) -> None:
+    """Where no more samples were visited than there are classes, labels were given in the place of positions."""
+    n, num_classes = memory["previous"].shape
+    visited = int((memory["visits"] > 0).sum())
+    if visited <= num_classes < n:
+        told = f"only {visited} of {n} samples were ever visited: index must be positions in y, not labels"
+        warnings.warn(told, SprlWarning, stacklevel=3)
 
 
 def as_labels(y: Sequence[int] | Tensor, num_classes: int) -> Tensor:

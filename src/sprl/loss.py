@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sprl.core import Batch, Clock, Predict
-from sprl.errors import InputError
+from sprl.errors import InputError, SprlWarning
 from sprl.fields import read_fields
-from sprl.labels import as_labels, label_issues, new_record, pred_probs, record, see
+from sprl.labels import as_labels, as_positions, label_issues, new_record, pred_probs, record, restored, see, warn_of_positions
 from sprl.methods.sprl import SPRL
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class SPRLLoss(nn.Module):
         loss.label_issues()
 
     "Previous epoch" is a sample's previous visit, so weighted samplers, accumulated gradients and samples that an epoch leaves out work.
+    With SGD, clipped gradients, or other losses added to it: normalised=True; otherwise the loss grows with gamma to tens or hundreds and
+    SGD diverges.
     Fields are SPRL's; T1 must be a number here (a tenth of the epochs if not given), since a loss cannot hold samples out.
     The state travels in `state_dict()` as extra state, not as buffers, which DistributedDataParallel would overwrite.
     """
@@ -51,7 +54,7 @@ class SPRLLoss(nn.Module):
             raise InputError(f"all {self.clock.T} epochs are over: make SPRLLoss with as many epochs as the loop runs")
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
-        index = torch.as_tensor(index, device=logits.device)
+        index = as_positions(index, logits, self.memory)
         stacked, batch = logits.unsqueeze(0), Batch(index, self.y[index])
         loss = self.method.step(stacked, batch, self.memory).loss
         if self.training:
@@ -60,12 +63,17 @@ class SPRLLoss(nn.Module):
 
     def end_epoch(self, predict: Predict | None = None) -> None:
         """Choose the next epoch's curriculum. `predict` () -> probabilities [N, C] is needed with predictions="evaluated" alone."""
+        if self.clock.t == 1:
+            warn_of_positions(self.memory)
         self.clock = Clock(self.clock.t + 1, self.clock.T)
         if self.clock.t <= self.clock.T:
             self.memory |= self.method.refresh(self.memory, self.y, self.clock, predict or _no_predictions)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
+        if self.clock.t == 1 < self.clock.T:
+            told = f"end_epoch was never called: call it after each of the {self.clock.T} epochs, else the loss stays plain cross-entropy"
+            warnings.warn(told, SprlWarning, stacklevel=2)
         return label_issues(self.memory, self.y, classes)
 
     def pred_probs(self) -> NDArray[np.float32]:
@@ -78,10 +86,7 @@ class SPRLLoss(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if state["T"] != self.clock.T:
             raise InputError(f"the saved state is of {state['T']} epochs, this loss of {self.clock.T}")
-        for name, value in self.memory.items():
-            if state["memory"][name].shape != value.shape:
-                raise InputError(f"the saved {name!r} has the shape {tuple(state['memory'][name].shape)}, not {tuple(value.shape)}")
-        self.memory = {name: state["memory"][name].to(value.device, copy=True) for name, value in self.memory.items()}
+        self.memory = restored(self.memory, state["memory"])
         self.clock = Clock(int(state["t"]), self.clock.T)
 
 

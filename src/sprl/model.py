@@ -51,12 +51,12 @@ class Model:
     columns: Columns | None = None  # of a table
     backbone: nn.Module | None = None  # from pictures to the features that `module` takes
 
-    def predict_proba(self, x: Array) -> Array:
-        """Probabilities [N, C] of rows as a user has them."""
-        return self.probabilities(self.rows(x))
+    def predict_proba(self, x: Array | str | Path) -> Array:
+        """Probabilities [N, C] of rows as a user has them: an array, or a path that `predict_file` takes."""
+        return self.predict_file(x)[1] if isinstance(x, str | Path) else self.probabilities(self.rows(x))
 
-    def predict(self, x: Array) -> Array:
-        """Class names [N]."""
+    def predict(self, x: Array | str | Path) -> Array:
+        """Class names [N] of the same."""
         return np.array(self.classes, dtype=object)[self.predict_proba(x).argmax(1)]
 
     def predict_file(self, path: str | Path, how: How = PLAIN) -> tuple[Sequence[str], Array]:

@@ -49,7 +49,7 @@ def package() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError("--engine ray needs Ray: pip install 'sprl[ray]'") from error
+        raise InputError("--engine ray needs Ray: pip install ray") from error
     return ray
 
 

@@ -48,7 +48,7 @@ def import_timm() -> Any:
             return importlib.import_module("timm")
         except ModuleNotFoundError as error:
             if error.name == "timm":
-                raise InputError("networks of timm need timm: pip install 'sprl[photos]'") from None
+                raise InputError("networks of timm need timm: pip install timm") from None
             raise cannot_import(error) from error
         except (ImportError, OSError) as error:
             raise cannot_import(error) from error
@@ -63,7 +63,7 @@ def import_timm() -> Any:
 
 
 def cannot_import(error: Exception) -> InputError:
-    return InputError(f"timm cannot be imported: {first_line(error)}: mend it with pip install --upgrade 'sprl[photos]'")
+    return InputError(f"timm cannot be imported: {first_line(error)}: mend it with pip install --upgrade timm")
 
 
 def first_line(error: Exception) -> str:

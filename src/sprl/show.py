@@ -160,7 +160,8 @@ def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
 
 
 def numbers(row: Row) -> str:
-    accuracy = f"accuracy {row['test_accuracy']:5.1f} %" if "test_accuracy" in row else f"loss {row['loss']:.3f}"
+    """Of an epoch. No loss: SPRL's grows with gamma, which would look like divergence."""
+    accuracy = f"accuracy {row['test_accuracy']:5.1f} %" if "test_accuracy" in row else f"agrees {100 * (1 - row['contradicted']):3.0f} %"
     return f"{accuracy}  chosen {100 * row['chosen']:3.0f} %"
 
 
@@ -267,7 +268,7 @@ def checked(which: BenchmarkSet, data_dir: str | None) -> None:
     if not state.complete:
         where = state.where or f"any of {', '.join(map(str, places(which, data_dir)))}"
         raise InputError(f"{which.name} is not whole in {where}: {verdict(state)}. {source(which, data_dir)}")
-    say(which.name, f"complete in {state.where}; {which.assurance}")
+    say(which.name, f"complete in {state.where}; {which.assured()}")
 
 
 def verdict(state: Status) -> str:
@@ -276,23 +277,36 @@ def verdict(state: Status) -> str:
 
 
 def methods() -> None:
-    """Each method: what it does, then its fields."""
+    """What each method does, a line each."""
+    from sprl.methods import METHODS
+
+    width = max(map(len, METHODS))
+    for name, cls in METHODS.items():
+        console.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", purpose(cls)), soft_wrap=True)
+    console.print("\nOne with its fields and defaults: sprl methods NAME, such as sprl methods sprl", markup=False, soft_wrap=True)
+
+
+def method(name: str) -> None:
+    """What one does, then its fields."""
+    from sprl.errors import pick
     from sprl.fields import describe
     from sprl.methods import METHODS
 
-    for name, cls in METHODS.items():
-        console.print(Text.assemble((name, "bold"), "  ", (cls.__doc__ or "").strip().splitlines()[0]), soft_wrap=True)
-        docs, hints = field_docs(cls), get_type_hints(cls)
-        for f in dataclasses.fields(cls):  # type: ignore[arg-type]
-            console.print(
-                Text.assemble(
-                    "  ", (f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default}", "cyan"), f"  {describe(hints[f.name])}"
-                ),
-                soft_wrap=True,
-            )
-            if f.name in docs:
-                console.print(Text(textwrap.fill(docs[f.name], 100, initial_indent="      ", subsequent_indent="      ")), soft_wrap=True)
-    console.print("\nSet a field with --set, for example: sprl train --set gamma_d=50 --set T1=10", markup=False)
+    cls = METHODS[pick("method", name, METHODS)]
+    console.print(Text.assemble((name, "bold"), "  ", purpose(cls)), soft_wrap=True)
+    docs, hints = field_docs(cls), get_type_hints(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    for f in fields:
+        title = f.name if f.default is dataclasses.MISSING else f"{f.name}={f.default}"
+        console.print(Text.assemble("  ", (title, "cyan"), f"  {describe(hints[f.name])}"), soft_wrap=True)
+        if f.name in docs:
+            console.print(Text(textwrap.fill(docs[f.name], 100, initial_indent="      ", subsequent_indent="      ")), soft_wrap=True)
+    example = f"Set a field with --set: sprl train --method {name} --set {fields[0].name}=..." if fields else "It has no fields to set."
+    console.print(f"\n{example}", markup=False, soft_wrap=True)
+
+
+def purpose(cls: type[Any]) -> str:
+    return (cls.__doc__ or "").strip().splitlines()[0]
 
 
 def field_docs(cls: type[Any]) -> dict[str, str]:

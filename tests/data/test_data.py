@@ -1,5 +1,7 @@
 """Rows and labels as they come: what is kept, and what is refused in one line."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -51,10 +53,27 @@ def test_rows_that_cannot_be_used(x, message):
 
 
 def test_rows_of_another_shape_or_type_are_refused_when_predicting():
-    with pytest.raises(InputError, match=r"trained on rows of shape \(2,\)"):
+    with pytest.raises(InputError, match=r"trained on 2 features, as \(N, 2\); got an array of shape \(3, 3\)"):
         Preprocess.fit(np.eye(2))(np.eye(3))
     with pytest.raises(InputError, match="as uint8"):
         Preprocess.fit(np.zeros((2, 4, 4), np.uint8))(np.zeros((2, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("x", "forms"),
+    [
+        (np.zeros((2, 8, 6), np.uint8), "pictures of 8 x 6 pixels, as (N, 8, 6) or (N, 8, 6, 1), uint8"),
+        (np.zeros((2, 8, 6, 3), np.uint8), "pictures of 8 x 6 pixels, as (N, 8, 6, 3), uint8"),
+        (np.zeros((2, 8, 6)), "pictures of 8 x 6 pixels, as (N, 8, 6) or (N, 8, 6, 1)"),
+    ],
+)
+def test_the_forms_that_a_refusal_names_are_taken(x, forms):
+    preprocess = Preprocess.fit(x)
+    with pytest.raises(InputError) as refused:
+        preprocess(x[:, :5])
+    assert str(refused.value) == f"the model was trained on {forms}; got an array of shape {x[:, :5].shape}"
+    for form in re.findall(r"\(N, ([\d, ]+)\)", forms):
+        assert preprocess(x.reshape(2, *map(int, form.split(", ")))).shape == (2, *preprocess.shape)
 
 
 @pytest.mark.parametrize("labels", [[3, 1, 3], ["b", "a"], [("x", 1), ("a", 2), ("x", 1)], [1, "one", None, 1], np.array([2.0, 1.0])])

@@ -224,3 +224,12 @@ def test_fashion_mnist_has_names_for_its_classes(tmp_path):
 def test_an_unknown_set():
     with pytest.raises(InputError, match="did you mean 'mnist'"):
         sets.load("minst")
+
+
+def test_nobody_is_assured_of_contents_that_were_not_compared():
+    published, unknown = "what the files hold is what was published", "all files are there; nothing to compare their contents with"
+    by_name, by_size = (replace(TOY, files=(File("one", size), File("two.gz", size and len(TWO)))) for size in (None, len(ONE)))
+    assert [which.assured() for which in (TOY, by_name, by_size)] == [published, unknown, unknown]
+    assert replace(by_size, check=lambda folder: {}).assured() == published
+    assert replace(TOY, assurance="so far").assured() == "so far"
+    assert all(which.assured() in (published, sets.LISTED) for which in sets.BENCHMARKS.values())

@@ -60,10 +60,20 @@ class Preprocess:
             raise ValueError("mean and deviation do not fit the shape")
         return cls(shape, mean, deviation)
 
+    @property
+    def form(self) -> str:
+        """What a user is to give, in words."""
+        if len(self.shape) == 1:
+            return f"{self.shape[0]} features, as (N, {self.shape[0]})"
+        channels, height, width = self.shape
+        grey = f"(N, {height}, {width}) or " if channels == 1 else ""
+        kind = ", uint8" if self.mean is None else ""
+        return f"pictures of {height} x {width} pixels, as {grey}(N, {height}, {width}, {channels}){kind}"
+
     def __call__(self, x: Array) -> torch.Tensor:
         rows = channels_first(x)
         if rows.shape[1:] != self.shape:
-            raise InputError(f"each row has the shape {rows.shape[1:]}, but the model was trained on rows of shape {self.shape}")
+            raise InputError(f"the model was trained on {self.form}; got an array of shape {np.shape(x)}")
         if self.mean is None:
             if rows.dtype != np.uint8:
                 raise InputError(f"the model was trained on uint8 pictures, these are {rows.dtype}: give pixels from 0 to 255 as uint8")

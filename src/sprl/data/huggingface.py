@@ -32,7 +32,7 @@ def load(folder: Path, how: How) -> Data:
     try:
         import datasets
     except ImportError:
-        raise InputError("reading Hugging Face data sets needs datasets: pip install 'sprl[huggingface]'") from None
+        raise InputError("reading Hugging Face data sets needs datasets: pip install datasets") from None
     try:
         saved = datasets.load_from_disk(str(folder))
     except Exception as error:  # of many kinds for a damaged folder

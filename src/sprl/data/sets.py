@@ -17,6 +17,8 @@ from sprl.data.food101 import FOOD101
 from sprl.data.mini_imagenet import MINI_IMAGENET
 from sprl.errors import InputError, pick
 
+PUBLISHED = "what the files hold is what was published"
+UNKNOWN = "all files are there; nothing to compare their contents with"
 SMALL = 100_000  # bytes of a file that is compared whenever it is looked for
 
 
@@ -90,7 +92,12 @@ class BenchmarkSet:
     remark: Callable[[Path], str] = no_remark  # on what else lies in the data folder, for a message that files are missing
     origin: str = ""  # where to get what cannot be downloaded, as a sentence
     told_by_folder: bool = False  # its files have names that others' have too: they count in a folder of its name only
-    assurance: str = "what the files hold is what was published"  # when the check finds nothing wrong
+    assurance: str = ""  # when the check finds nothing wrong; none: by what the files are compared with
+
+    def assured(self) -> str:
+        """What it means that the check found nothing wrong."""
+        compared = self.check is not nothing_wrong or all(file.size is not None and file.md5 for file in self.files)
+        return self.assurance or (PUBLISHED if compared else UNKNOWN)
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     try:
         from pyarrow import ArrowException
     except ImportError:
-        raise InputError("reading Parquet needs pyarrow: pip install 'sprl[parquet]'") from None
+        raise InputError("reading Parquet needs pyarrow: pip install pyarrow") from None
     with path.open("rb") as file:
         try:
             frame = pd.read_parquet(file, engine="pyarrow")

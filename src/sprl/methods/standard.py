@@ -12,7 +12,10 @@ from sprl.functional import cross_entropy
 
 @dataclass(frozen=True)
 class Standard:
-    """Cross-entropy to the given labels (Eq. 4), all samples, every epoch. Differences from the reference: none."""
+    """Cross-entropy to the given labels (Eq. 4), all samples, every epoch.
+
+    Differences from the reference: none.
+    """
 
     networks: ClassVar[int] = 1
 
