@@ -23,10 +23,9 @@ from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Rows, Streamed, place
-from sprl.engine import batch_sizes, batches_left, never, predict_logits, predicted, start, visit_unseen
+from sprl.engine import batch_sizes, batches_left, label_issues, never, predict_logits, predicted, start
 from sprl.errors import InputError, pick
 from sprl.generated import Labeller
-from sprl.labels import label_issues
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
 from sprl.ranks import ALONE, Ranks
 from sprl.state import State, Task, restore, snapshot
@@ -141,8 +140,7 @@ class Run:
 
     def labels(self) -> pd.DataFrame:
         """labels.csv: a row for every training row."""
-        visit_unseen(self.task, self.state)  # rows that were held out when it was stopped
-        table = label_issues(self.state.memory, self.task.y, self.data.classes)
+        table = label_issues(self.task, self.state, self.data.classes)
         table = table[["given_label", "predicted_label", "confidence", "label_quality", "wrong_probability", "is_label_issue"]]
         table.insert(0, "id", self.data.ids)
         table.insert(1, "index", self.data.index)
