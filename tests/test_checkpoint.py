@@ -113,6 +113,19 @@ def test_checkpoints_come_by_time_and_cost_at_most_a_fiftieth(data, tmp_path, mo
     assert keeper.pause()
 
 
+def test_runs_that_take_turns_are_saved_no_more_often_in_all_than_one_alone(data, tmp_path, monkeypatch):
+    now = [0.0]
+    saved = []
+    monkeypatch.setattr(checkpoint, "save", lambda folder, run: saved.append(folder.name))
+    run = prepare(CONFIG, data)
+    keepers = [Keeper(tmp_path / str(i), run, never, turns=4, clock=lambda: now[0]) for i in range(4)]
+    while now[0] < 12 * EVERY:
+        now[0] += 1
+        for keeper in keepers:
+            keeper.keep(None)
+    assert sorted(saved) == [str(i) for i in range(4) for _ in range(3)]  # in the time of twelve, three of each
+
+
 def test_there_is_one_at_the_end(data, tmp_path):
     config = replace(CONFIG, epochs=2)
     run, again = prepare(config, data), prepare(config, data)

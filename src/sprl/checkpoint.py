@@ -39,7 +39,8 @@ class Keeper:
     """Keeps one run in its folder: `for row in run.train(keeper.pause): stopped = keeper.keep(row); ...`.
 
     `stop` says whether the run is to end now. With `replaces` the folder holds another run, which stays until this one has a checkpoint.
-    `interval` in seconds; None: $SPRL_CHECKPOINT_SECONDS, else EVERY, or longer where saving is slow.
+    `interval` in seconds; None: $SPRL_CHECKPOINT_SECONDS, else EVERY, or longer where saving is slow, for each of the runs that take
+    `turns`: all wait for one that is saved, and each gets on as much slower.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class Keeper:
         stop: Callable[[], bool],
         replaces: bool = False,
         interval: float | None = None,
+        turns: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.folder, self.run, self.stop, self.replaces, self.clock = folder, run, stop, replaces, clock
+        self.folder, self.run, self.stop, self.replaces, self.turns, self.clock = folder, run, stop, replaces, turns, clock
         self.interval = asked_interval() if interval is None else interval
-        self.due = clock() + (EVERY if self.interval is None else self.interval)
+        self.due = clock() + self.wait(0.0)
         self.saved = not replaces and (folder / CHECKPOINT).exists()  # so that the run can be gone on with
 
     def pause(self) -> bool:
@@ -85,7 +87,11 @@ class Keeper:
             save(self.folder, self.run)
         self.saved = True
         now = self.clock()
-        self.due = now + (max(EVERY, (now - began) / SHARE) if self.interval is None else self.interval)
+        self.due = now + self.wait(now - began)
+
+    def wait(self, seconds: float) -> float:
+        """Until the next checkpoint, if one takes so many seconds."""
+        return max(EVERY, seconds / SHARE) * self.turns if self.interval is None else self.interval
 
 
 def asked_interval() -> float | None:

@@ -213,7 +213,7 @@ def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], rep
     let_know(ranks, "" if replaces[0] else str(names[0]))
     with stopping(once=ranks.count > 1) as signalled:
         stop = Accord(ranks, signalled) if ranks.count > 1 else signalled
-        keepers = [Keeper(path, run, stop, old) for run, path, old in zip(runs, paths, replaces, strict=True)]
+        keepers = [Keeper(path, run, stop, old, turns=len(runs)) for run, path, old in zip(runs, paths, replaces, strict=True)]
         try:
             pause = partial(stop.pause, keepers[0].pause) if isinstance(stop, Accord) else keepers[0].pause
             fit(runs, keepers, pause, names)

@@ -58,7 +58,7 @@ def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool], be
                         if over(run):  # killed between its last epoch and its record
                             record = kept(job, run, folder, len(group))
                 if record is None:
-                    keepers[job] = Keeper(store.unfinished(folder, job.key), run, stop)
+                    keepers[job] = Keeper(store.unfinished(folder, job.key), run, stop, turns=len(group))
                     yield Event("begun", job, run.state.t)
                 else:
                     yield Event("ended", job, record)
