@@ -9,7 +9,7 @@ demo: .venv/installed  ## train on the built-in data, half of its labels wrong
 	$(BIN)/sprl train
 
 test: .venv/installed-$(EXTRAS)  ## EXTRAS=dev,parquet,huggingface,examples tests optional readers and examples too
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 # PyPI's torchvision, which timm imports, is built for torch with CUDA; beside torch for CPUs it breaks Lightning and Transformers. It stands apart.
 test-photos: .venv/installed-$(EXTRAS)  ## networks of timm; EXTRAS must have huggingface

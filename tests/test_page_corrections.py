@@ -90,8 +90,8 @@ def test_verdicts_outlive_the_window(visit, address, served):
     tab = visit(url=f"{address}/report.html" if served else None)
     press(tab, "a x s")
     tab.reload()
-    assert states(tab)[:4] == ["accepted", "kept", "skipped", "open"]
     expect(tab.locator("#export"), "Export 3")
+    assert states(tab)[:4] == ["accepted", "kept", "skipped", "open"]
 
 
 def test_a_browser_that_keeps_nothing_is_spoken_of(visit):

@@ -10,10 +10,9 @@ class Review {
     this.verdicts = new Map(); // position → { kind, label }, label being a class's number, or -1
     this.elsewhere = new Map(); // rows of imported files that are not on this page, as they stood there
     this.past = []; // what each act replaced: [position, verdict][]
-    this.kept = true; // by the browser
+    this.kept = this.write("sprl:trial", ""); // by the browser; not tried with the verdicts, as those of a moment ago may still be on their way
     this.exported = true;
     this.load();
-    this.save();
   }
 
   load() {
@@ -22,17 +21,21 @@ class Review {
       this.verdicts = new Map(verdicts.map(([at, kind, label]) => [at, { kind, label }]));
       this.elsewhere = new Map(elsewhere.map((row) => [row[0], row]));
     } catch {
-      this.kept = false; // forbidden, or not ours
+      // forbidden, or not ours
     }
   }
 
   save() {
+    const verdicts = [...this.verdicts].map(([at, { kind, label }]) => [at, kind, label]);
+    this.kept = this.write(this.key, JSON.stringify({ verdicts, elsewhere: [...this.elsewhere.values()] }));
+  }
+
+  write(key, text) {
     try {
-      const verdicts = [...this.verdicts].map(([at, { kind, label }]) => [at, kind, label]);
-      localStorage.setItem(this.key, JSON.stringify({ verdicts, elsewhere: [...this.elsewhere.values()] }));
-      this.kept = true;
+      localStorage.setItem(key, text);
+      return true;
     } catch {
-      this.kept = false;
+      return false;
     }
   }
 
