@@ -55,6 +55,16 @@ def test_two_heaps_are_told_apart(rate):
     assert ((verdict.wrong > 0.5) == wrong).mean() > 0.998
 
 
+def test_the_interval_spans_what_is_counted_where_right_labels_are_trusted_little():
+    """As with many small classes: a network that is sure of nothing doubts every label a bit, and the sum of doubts is too high."""
+    rng = np.random.default_rng(0)
+    wrong = rng.random(4000) < 0.1
+    verdict = judge(quality_of(np.where(wrong, rng.normal(-2.5, 0.4, 4000), rng.normal(0.4, 0.5, 4000))))
+    assert verdict.clear
+    assert verdict.rate > 1.5 * wrong.mean()
+    assert verdict.low <= wrong.mean() <= verdict.high
+
+
 def test_one_heap_of_trusted_labels_has_no_wrong_ones():
     verdict = judge(quality_of(np.random.default_rng(0).normal(2.5, 1.0, 3000)))
     assert not verdict.clear

@@ -1,8 +1,10 @@
 """The command line as a user types it."""
 
+import inspect
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,12 +19,13 @@ from safetensors.torch import load_file
 from typed import sprl as command
 
 import sprl
-from sprl.cli import main
-from sprl.config import Config
+from sprl.cli import main, tune
+from sprl.config import Config, asked_of
 from sprl.errors import InputError
 from sprl.files import make_folder, write_config, write_results
 from sprl.noise import corrupt
 from sprl.run import prepare
+from sprl.show import TUNED
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 TABLES = {"config.json", "metrics.jsonl", "summary.json", "labels.csv"}
@@ -121,7 +124,9 @@ def test_a_trained_model_predicts_new_rows_and_loads_in_python(pets, points):
         assert model.predict_proba(rows).max(1) == pytest.approx(table["confidence"], abs=1e-5)
     assert model.classes == ("ant", "bee", "cat", "dog")
     assert isinstance(model.module, torch.nn.Module)
+    assert all(len(line.rpartition(",")[2]) <= len("0.123456") for line in done.stdout.splitlines()[1:])
     assert run("predict", "model", "new.npy", "--out", "p.csv", cwd=pets).returncode == 0
+    assert (pets / "p.csv").read_text() == done.stdout
     assert run("predict", "model", "new.npy", "--out", "p.csv", cwd=pets).returncode == 2
 
 
@@ -312,3 +317,44 @@ def test_tune_names_the_command_to_train_with(pets):
     assert "--set T1=1 --set gamma_d=" in last
     assert run(*last.split()[2:], cwd=pets).returncode == 0
     assert run("tune", "pets.npz", "--epochs", 1, cwd=pets).returncode == 2
+
+
+def test_tune_names_all_that_it_was_asked(pets, capsys, monkeypatch):
+    monkeypatch.chdir(pets)
+    config = Config(
+        data="my pets.csv", label_column="kind", skip_bad=True, size=12, network="mlp", epochs=4, seed=3, device="cpu", data_dir="sets"
+    )
+    assert shlex.join(asked_of(config, TUNED)) == (
+        "--data-dir sets --label-column kind --skip-bad --size 12 --network mlp --epochs 4 --seed 3 --device cpu"
+    )
+    options = {name for name in inspect.signature(tune).parameters if name not in ("data", "folds")}
+    assert set(TUNED) == options  # none is forgotten
+    with np.load("pets.npz") as saved:
+        frame = pd.DataFrame(saved["x"]).add_prefix("f").assign(kind=saved["y"])
+    frame.to_csv("my pets.csv", index=False)
+    code, out, told = command(capsys, "tune", "my pets.csv", "--label-column", "kind", "--epochs", 2, "--folds", 2)
+    assert code == 0, told
+    last = out.splitlines()[-1]
+    assert last.startswith("Next      sprl train 'my pets.csv' --label-column kind ")
+    assert command(capsys, *shlex.split(last)[2:])[0] == 0
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_predictions_are_whole_or_not_there(pets, points, capsys, monkeypatch, failure):
+    monkeypatch.chdir(pets)
+    assert command(capsys, "train", "pets.npz", "--epochs", 1, "--out", "model")[0] == 0
+    np.save("new.npy", points[0][300:])
+
+    def cut(path, *_):
+        path.write_text("id,pre")
+        raise failure
+
+    before = files(pets)
+    with monkeypatch.context() as broken:
+        broken.setattr("sprl.cells.write", cut)
+        code, _, told = command(capsys, "predict", "model", "new.npy", "--out", "p.csv")
+    assert code == (130 if isinstance(failure, KeyboardInterrupt) else 2)
+    assert code == 130 or told.strip() == "sprl: cannot write to p.csv: No space left on device"
+    assert files(pets) == before
+    assert command(capsys, "predict", "model", "new.npy", "--out", "p.csv")[0] == 0
+    assert len((pets / "p.csv").read_text().splitlines()) == 1 + len(points[0][300:])

@@ -152,11 +152,11 @@ def test_the_sets_and_the_cache(tmp_path):
 
 
 def write_food(folder):
-    """A small copy of Food-101: 101 classes, a training and a test picture each."""
-    for part in ("train", "test"):
-        keys = [f"dish_{i:03}/{part}" for i in range(101)]
+    """A small copy of Food-101: 101 classes, two training pictures and a test picture each."""
+    for part, count in (("train", 202), ("test", 101)):
+        keys = [f"dish_{i % 101:03}/{part}{i // 101 or ''}" for i in range(count)]
         for i, key in enumerate(keys):
-            written(folder / "images" / f"{key}.jpg", np.full((30 + i, 60, 3), 2 * i, np.uint8), "RGB")
+            written(folder / "images" / f"{key}.jpg", np.full((30 + i, 60, 3), i, np.uint8), "RGB")
         (folder / "meta").mkdir(exist_ok=True)
         (folder / "meta" / f"{part}.txt").write_text("\n".join(keys))
 
@@ -181,7 +181,7 @@ def write_mini_imagenet(folder):
 @pytest.mark.parametrize(
     ("name", "folder", "write", "rows"),
     [
-        ("food101", "food-101", write_food, "101 training rows, 101 test rows, 101 classes"),
+        ("food101", "food-101", write_food, "202 training rows, 101 test rows, 101 classes"),
         ("clothing1m", "clothing1M", write_clothes, "42 training rows, 14 test rows, 14 classes"),
         ("mini-imagenet", "mini-imagenet", write_mini_imagenet, "500 training rows, 100 test rows, 100 classes"),
     ],

@@ -131,7 +131,7 @@ ROW = ("=001", None, "-5", "other")  # None: as given
         ([("1", None, "-5", "other")], {}, "has no row with the id '1'; has a spreadsheet changed it?"),
         ([ROW, ROW], {}, "more than one row with the id '=001'"),
         ([("=001", "dog", "-5", "other")], {}, "the given_label of '=001' is 'dog', but"),
-        ([("=001", None, "=cas", "other")], {}, "unknown corrected_label .*'=cas'; did you mean '=cat'"),
+        ([("=001", None, "=cas", "other")], {}, "'=cas'; did you mean '=cat'.*; a new class cannot be brought in here, only with the data"),
         ([("=001", None, "", "other")], {}, "unknown corrected_label"),
         ([("=001", None, "x" * 5000, "other")], {}, "unknown corrected_label .*4,960 characters more"),
         ([("=001", None, "-5", "acepted")], {}, "unknown verdict on '=001' .*did you mean 'accepted'"),

@@ -60,6 +60,21 @@ def test_the_last_prediction_is_kept():
     torch.testing.assert_close(memory["previous"], torch.tensor([[0.6, 0.4], [0.0, 0.0]]))
 
 
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+def test_a_prediction_that_is_not_finite_is_no_visit(bad):
+    y = torch.tensor([0, 1, 1])
+    p = [[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]
+    memory, without = new_record(torch.zeros(3, 2)), new_record(torch.zeros(3, 2))
+    broken = logits_of([p])
+    broken[0, 1, 0] = bad
+    for logits in (logits_of([p]), broken, logits_of([p])):
+        record(memory, see(logits, y), torch.arange(3))
+    assert memory["visits"].tolist() == [3, 2, 3]
+    assert all(value.isfinite().all() for value in memory.values())
+    record(without, see(logits_of([p]), y), torch.arange(3))
+    assert torch.equal(memory["previous"], without["previous"])
+
+
 def test_what_was_thought_before_memorising_outweighs_what_is_thought_after():
     """First both are contradicted, then every label is agreed with, for much longer: the contradicted stay suspicious."""
     y = [0] * 600
@@ -252,6 +267,15 @@ def test_labels_in_the_place_of_positions_are_noticed():
     recorder = Recorder(y, num_classes=2)
     recorder.update(logits_of(p), torch.tensor(y))
     with pytest.warns(SprlWarning, match="only 2 of 400 samples were ever visited: index must be positions"):
+        recorder.label_issues()
+
+
+def test_places_in_the_batch_are_noticed():
+    p, y = two_heaps()
+    recorder = Recorder(y, num_classes=2)
+    for part in torch.arange(400).split(100):
+        recorder.update(logits_of(p)[part], torch.arange(100))
+    with pytest.warns(SprlWarning, match="only 100 of 400 samples were ever visited: .* not labels or places in the batch"):
         recorder.label_issues()
 
 

@@ -106,7 +106,7 @@ def test_t1_cannot_be_auto_and_defaults_to_a_tenth():
 
 def test_an_evaluation_pass_must_be_given_where_it_is_asked_for(task):
     loss = SPRLLoss(task.y, 4, task.epochs, T1=2, predictions="evaluated")
-    loss(torch.zeros(5, 4), torch.arange(5))
+    loss(torch.zeros(len(task.y), 4), torch.arange(len(task.y)))
     with pytest.raises(InputError, match="needs end_epoch"):
         loss.end_epoch()
     state = start(task, SPRL(T1=2), "mlp")
@@ -132,6 +132,20 @@ def test_labels_in_the_place_of_positions_are_noticed():
     with pytest.warns(SprlWarning, match="only 2 of 40 samples were ever visited: index must be positions in y, not labels"):
         loss.end_epoch()
     loss.end_epoch()  # told once
+
+
+def test_a_logit_that_is_not_finite_shows_in_the_loss_even_of_a_sample_left_out():
+    loss = small(T1=1)
+    y = loss.y.clone()
+    logits = torch.nn.functional.one_hot(y, 2) * 4.0
+    logits[0] = -logits[0]  # the least likely label: not chosen
+    for _ in range(2):
+        loss(logits, torch.arange(40))
+        loss.end_epoch()
+    assert not loss.memory["chosen"][0]
+    assert loss(logits, torch.arange(40)).isfinite()
+    logits[0, 0] = torch.inf
+    assert loss(logits, torch.arange(40)).isnan()
 
 
 def test_an_end_of_epoch_that_never_comes_is_noticed():

@@ -260,7 +260,7 @@ def test_files_that_hold_no_matrix(tmp_path, name, content, why):
 
 def test_pickles_and_huge_files_are_refused(tmp_path, monkeypatch):
     np.save(tmp_path / "Q.npy", np.array([[{}]], dtype=object), allow_pickle=True)
-    with pytest.raises(InputError, match=r"not a readable \.npy file without pickled objects: it holds pickled objects"):
+    with pytest.raises(InputError, match=r"not a readable \.npy file without pickled objects: the array holds Python objects"):
         transition(f"matrix:{tmp_path / 'Q.npy'}", 2)
     monkeypatch.setattr(noise, "LARGEST", 3)
     with pytest.raises(InputError, match="too large for a matrix"):

@@ -94,6 +94,22 @@ def test_verdicts_outlive_the_window(visit, address, served):
     assert states(tab)[:4] == ["accepted", "kept", "skipped", "open"]
 
 
+def test_two_windows_share_their_verdicts_and_neither_undoes_the_others(visit, address):
+    one = visit(url=f"{address}/report.html")
+    other = one.context.new_page()
+    other.goto(one.url)
+    press(one, "a")
+    expect(other.locator("#export"), "Export 1")
+    press(other, "k x")  # of the same suspect
+    expect(one.locator("#export"), "Export 1")
+    one.wait_for_function("document.querySelector('#gallery > li').dataset.state === 'kept'")
+    press(one, "u")
+    expect(one.locator("#status"), "Nothing to undo")
+    assert states(other)[0] == states(one)[0] == "kept"
+    press(other, "u")
+    one.wait_for_function("document.querySelector('#gallery > li').dataset.state === 'accepted'")
+
+
 def test_a_browser_that_keeps_nothing_is_spoken_of(visit):
     tab = visit()
     tab.add_init_script("Object.defineProperty(window, 'localStorage', { get() { throw new Error('no') } })")

@@ -61,9 +61,11 @@ def judge(quality: Array, given: Sequence[Any] | NDArray[Any] | None = None) -> 
         return judge_known(quality, unknown)
     rate = float(wrong.mean())
     spread = SHARPNESS * (SEEN if clear else UNSEEN) * float((wrong * (1 - wrong)).mean())
-    counted = [rate] if clear else [rate, float((quality < 0.5).mean())]  # how many lose to another class: the other extreme
     chance = Z90 * math.sqrt(max(rate * (1 - rate), 1 / len(quality)) / len(quality))
-    low, high = min(counted) - spread - chance, max(counted) + spread + chance
+    # counted, not summed: those on the wrong side of the valley; without one, those that lose to another class
+    count = float((wrong > 0.5).mean() if clear else (quality < 0.5).mean())
+    unsure = 0.0 if clear else spread
+    low, high = min(rate - spread, count - unsure) - chance, max(rate + spread, count + unsure) + chance
     high += 0.0 if given is None else in_small_classes(wrong, given)
     return Verdict(wrong, rate, max(low, 0.0), min(high, 1.0), clear)
 

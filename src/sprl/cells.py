@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,7 +99,13 @@ def split_note(raw: bytes) -> tuple[str, bytes]:
 def check_header(path: Path, header: list[str]) -> None:
     if not header:
         raise InputError(f"{path} is empty")
-    if len(header) == 1 and ";" in header[0]:
-        raise InputError(f"{path} has semicolons between its cells: save it with commas")
+    refuse_separators(path, header)
     if len(set(header)) < len(header):
         raise InputError(f"{path} has more than one column {next(name for name in header if header.count(name) > 1)!r}")
+
+
+def refuse_separators(path: Path, header: Sequence[str], tabs: str = "") -> None:
+    """A header that is one cell, by other marks than commas. `tabs`: what else the file may be saved with."""
+    for mark, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and mark in header[0]:
+            raise InputError(f"{path} has {name} between its cells: save it with commas{tabs}")

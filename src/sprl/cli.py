@@ -158,7 +158,7 @@ def predict(
     import numpy as np
     import pandas as pd
 
-    from sprl import cells
+    from sprl import cells, files
     from sprl.data import How
     from sprl.model import load
 
@@ -167,16 +167,12 @@ def predict(
     model = load(run)
     ids, p = model.predict_file(rows, How(skip_bad=skip_bad))
     names = np.array(model.classes, dtype=object)[p.argmax(1)]
-    table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).round(6)})
-    try:
-        if out is None:
-            sys.stdout.writelines(cells.lines(cells.guarded(table)))
-        else:
-            cells.write(out, cells.guarded(table))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror or error}") from error
+    table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).astype(np.float64).round(6)})
+    if out is None:
+        sys.stdout.writelines(cells.lines(cells.guarded(table)))
+        return
+    with files.aside(out, shared=True) as part:
+        cells.write(part, cells.guarded(table))
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has ended.")]

@@ -238,12 +238,14 @@ def legend(places: Sequence[Standing]) -> str:
     counts = {len(place.records) for place in places if place.records}
     count = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts, default=0))
     over = "one seed" if counts == {1} else f"mean ± deviation over {count} seeds"
-    truth = "; precision and recall of the labels it trained on, last ten epochs" if any(p.precision for p in places) else ""
+    fewest = min((len(record.curves["epoch"]) for record in records), default=10)
+    last = "last ten epochs" if fewest >= 10 else f"last {fewest} epochs" if fewest > 1 else "last epoch"
+    truth = f"; precision and recall of the labels it trained on, {last}" if any(p.precision for p in places) else ""
     sides, devices = {record.together for record in records}, sorted({printable(record.device)[:60] for record in records})
     beside = [f"{'up to ' if len(sides) > 1 else ''}{max(sides)} runs side by side"] if sides - {1} else []
     mixed = [f"on {' and '.join(devices)}, which differ"] if len(devices) > 1 else []
     how = f" ({', '.join([*beside, *mixed])})" if beside or mixed else ""
-    return f"test accuracy in %: mean of the last ten epochs, and the best one{truth}; seconds an epoch{how}; {over}"
+    return f"test accuracy in %: mean of the {last}, and the best one{truth}; seconds an epoch{how}; {over}"
 
 
 def verdict(places: Sequence[Standing]) -> str:

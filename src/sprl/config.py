@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -49,6 +49,16 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def asked_of(config: Config, options: Iterable[str]) -> list[str]:
+    """The words of the command line that ask for these of a config's options again; what is the default needs none."""
+    usual, words = Config(), list[str]()
+    for option in options:
+        value = getattr(config, option)
+        if value != getattr(usual, option):
+            words += [f"--{'no-' if value is False else ''}{option.replace('_', '-')}", *([] if isinstance(value, bool) else [str(value)])]
+    return words
 
 
 def make_method(

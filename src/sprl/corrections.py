@@ -117,7 +117,8 @@ def read(path: Path, run: Labelled) -> Corrections:
     verdicts = [cell.strip().lower()[:300] for cell in written["verdict"]]
     for id, verdict in zip(ids, verdicts, strict=True):
         pick(f"verdict on {id!r} in {path}:", verdict, VERDICTS)
-    files.check_classes(f"corrected_label in {path}:", (n for n, v in zip(labels, verdicts, strict=True) if v != SKIPPED), run.classes)
+    decided = (label for label, verdict in zip(labels, verdicts, strict=True) if verdict != SKIPPED)
+    files.check_classes(f"corrected_label in {path}:", decided, run.classes, new="the data of a new run")
     for id, was, now, expected, verdict in zip(ids, given, labels, run.table["given_label"].iloc[rows], verdicts, strict=True):
         check(path, id, was, now, expected, verdict)
     return Corrections(rows, labels, np.array(verdicts, dtype=str))

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+MANY, FEW = 40, 5  # more options than MANY are not told, only the FEW that are nearest
+
 
 class InputError(ValueError):
     """Bad input. The command line prints its message alone and exits with 2; in Python it is a ValueError."""
@@ -36,5 +38,11 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
     if name in options:
         return name
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from: {', '.join(options)}"
+    if near:
+        hint = f"did you mean {near[0]!r}?"
+    elif len(options) <= MANY:
+        hint = f"choose from: {', '.join(options)}"
+    else:
+        nearest = difflib.get_close_matches(name, options, n=FEW, cutoff=0)
+        hint = f"choose from: {', '.join(nearest)} and {len(options) - len(nearest):,} more"
     raise InputError(f"unknown {kind} {name!r}; {hint}")

@@ -24,6 +24,8 @@ from sprl.core import Method
 from sprl.data import Array, How, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load
+from sprl.data.columns import NUMBER, TEXT, kind_of, refuse_infinite
+from sprl.data.columns import numbers as numbers_of
 from sprl.data.dataset import read as read_dataset
 from sprl.data.rows import FileRows, Streamed, place
 from sprl.data.unseen import read as read_unseen
@@ -176,7 +178,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Probabilities [N, C], columns as in `classes_`."""
         check_is_fitted(self)
         if isinstance(X, (str, os.PathLike)):
-            rows = read_unseen(Path(X), self.preprocess_, self.preprocess_.shape[0], self.resize_, self.columns_, How())[1]
+            how = How(mend="Mend or remove them")  # rows are known by their place alone: none may be left out
+            rows = read_unseen(Path(X), self.preprocess_, self.preprocess_.shape[0], self.resize_, self.columns_, how)[1]
         else:
             if isinstance(X, Dataset):
                 X = read_dataset(X, (), self.preprocess_.shape)[0]
@@ -208,14 +211,16 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if reset:
                 self.n_features_in_ = int(np.prod(channels_first(x).shape[1:]))
             return x
+        if isinstance(X, pd.DataFrame):
+            check_numbers(X)
         return validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=1)
 
     def _labels(self, y: Any) -> Any:
         """y as a list or a 1-D array; scikit-learn's checks where scikit-learn knows the type."""
         if isinstance(y, (list, tuple)):
-            check_labelled(pd.Series(["" if v is None else v for v in y], dtype=object))  # None may be a class of a list's own making
-        if isinstance(y, (list, tuple)) and (any(isinstance(v, tuple) for v in y) or len({type(v) for v in y}) > 1):
-            return list(y)
+            check_labelled(pd.Series(list(y), dtype=object))
+            if any(isinstance(v, tuple) for v in y) or len({type(v) for v in y}) > 1:
+                return list(y)
         if isinstance(y, pd.Series):
             check_labelled(y)
             y = y.array.to_numpy()  # nullable integers stay whole
@@ -227,6 +232,22 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if y.dtype.kind == "f" and not np.isfinite(y).all():
                 raise InputError("y holds NaN or inf: every row needs a label")
         return y
+
+
+def check_numbers(frame: pd.DataFrame) -> None:
+    """Of a cell that is no number scikit-learn tells neither the column nor what to do."""
+    advice = 'mend it, or give a path, of which text is encoded and missing cells are filled: fit("table.csv")'
+    for name, cells in frame.items():
+        kind = kind_of(cells)
+        if kind not in (NUMBER, TEXT):
+            raise InputError(f"the column {name!r} holds {kind} cells, not numbers: {advice}")
+        found, odd = numbers_of(cells)
+        if odd.any():
+            raise InputError(f"the column {name!r} holds {cells[odd].iloc[0]!r} in row {cells.index[odd][0]}, not a number: {advice}")
+        refuse_infinite(str(name), found[:, None], cells)
+        missing = np.isnan(found)
+        if missing.any():
+            raise InputError(f"the column {name!r} holds NaN in row {cells.index[missing][0]}: {advice}")
 
 
 def check_labelled(y: Any) -> None:

@@ -293,14 +293,17 @@ def read_labels(path: Path, classes: Sequence[str]) -> Labels:
     return Labels(written, table)
 
 
-def check_classes(what: str, labels: Iterable[str], classes: Sequence[str]) -> None:
-    """InputError for the first label that is no class."""
+def check_classes(what: str, labels: Iterable[str], classes: Sequence[str], new: str = "") -> None:
+    """InputError for the first label that is no class. `new`: what has to hold a class that is to be new."""
     known = set(classes)
     for label in labels:
         if label not in known:
             if len(label) > LONG:  # which of the classes is nearest to it would take long to find
                 raise InputError(f"unknown {what} {label[:40]!r}, and {len(label) - 40:,} characters more")
-            pick(what, label, classes)
+            try:
+                pick(what, label, classes)
+            except InputError as error:
+                raise InputError(f"{error}{f'; a new class cannot be brought in here, only with {new}' if new else ''}") from None
 
 
 def probabilities(file: Path, name: str, written: list[str]) -> list[float]:

@@ -55,21 +55,23 @@ def see(logits: Tensor, y: Tensor) -> Seen:
 
 @torch.no_grad()
 def record(memory: Memory, seen: Seen, index: Tensor) -> None:
-    """Note a visit to the samples `index` [B].
+    """Note a visit to the samples `index` [B]; not where a logit was not finite, which says nothing of the label.
 
     It counts by the square of the share of labels that are contradicted at that time: a network that agrees with every label, having
     memorised them, has nothing to say of any. While it goes on contradicting, it knows better than before, and the past fades.
     """
     share = memory["contradicted"]
     share += (seen.contradicted - share) * (len(index) / (len(index) + CALM))
-    now = share.square() + FLOOR
+    told = seen.support.isfinite()
+    now = torch.where(told, share.square() + FLOOR, 0.0)
     weight, visits = memory["weight"][index], memory["visits"][index]
     left = 1 - FORGET * (now * visits / weight.clamp(min=1e-12)).clamp(max=1)
-    memory["previous"][index] = seen.p.to(memory["previous"].dtype)
-    for name, more in (("support", now * seen.support), ("weight", now.expand(len(index)))):
+    previous = memory["previous"]
+    previous[index] = torch.where(told.unsqueeze(1), seen.p.to(previous.dtype), previous[index])
+    for name, more in (("support", torch.where(told, now * seen.support, 0.0)), ("weight", now)):
         memory[name][index] = memory[name][index] * left
         memory[name].index_add_(0, index, more)  # not set: a sample may be in a batch twice
-    memory["visits"].index_add_(0, index, torch.ones_like(left))
+    memory["visits"].index_add_(0, index, told.float())
 
 
 class Recorder:
@@ -124,11 +126,11 @@ def as_positions(index: Sequence[int] | Tensor, logits: Tensor, memory: Memory) 
 
 
 def warn_of_positions(memory: Memory) -> None:
-    """Where no more samples were visited than there are classes, labels were given in the place of positions."""
+    """Where no more samples were visited than there are classes, or half of them, something else was given in the place of positions."""
     n, num_classes = memory["previous"].shape
     visited = int((memory["visits"] > 0).sum())
-    if visited <= num_classes < n:
-        told = f"only {visited} of {n} samples were ever visited: index must be positions in y, not labels"
+    if visited <= num_classes < n or 2 * visited < n:
+        told = f"only {visited} of {n} samples were ever visited: index must be positions in y, not labels or places in the batch"
         warnings.warn(told, SprlWarning, stacklevel=3)
 
 

@@ -56,10 +56,11 @@ class SPRLLoss(nn.Module):
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
         index = as_positions(index, logits, self.memory)
         stacked, batch = logits.unsqueeze(0), Batch(index, self.y[index])
-        loss = self.method.step(stacked, batch, self.memory).loss
+        loss, seen = self.method.step(stacked, batch, self.memory).loss, see(stacked, batch.y)
         if self.training:
-            record(self.memory, see(stacked, batch.y), index)
-        return loss
+            record(self.memory, seen, index)
+        # a row left out hides a logit that is not finite from the loss, not from its gradient
+        return torch.where(seen.support.isfinite().all(), loss, torch.nan)
 
     def end_epoch(self, predict: Predict | None = None) -> None:
         """Choose the next epoch's curriculum. `predict` () -> probabilities [N, C] is needed with predictions="evaluated" alone."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,11 +32,15 @@ from sprl.methods import METHODS
 from sprl.networks import factory
 from sprl.photos import HEAD, embed, first_line, network
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Module = TypeVar("Module", bound=nn.Module)
 
 # A config of 16 MB describes 70,000 columns of a table. In memory its values are what counts: an empty pair of brackets takes 60 bytes.
 CONFIG_BYTES, CONFIG_VALUES = 2**24, 2**20
 HEADER_BYTES = 2**22  # of a file of weights: 40,000 tensors; read, it takes up to twenty times that
+WHOLE = How(mend="Mend or remove them, or go on without them, each row by its name: sprl predict RUN INPUT --skip-bad")
 LARGEST = 4096  # pixels of a side that picture files are scaled to before the centre is cut out
 
 
@@ -51,11 +55,14 @@ class Model:
     columns: Columns | None = None  # of a table
     backbone: nn.Module | None = None  # from pictures to the features that `module` takes
 
-    def predict_proba(self, x: Array | str | Path) -> Array:
-        """Probabilities [N, C] of rows as a user has them: an array, or a path that `predict_file` takes."""
-        return self.predict_file(x)[1] if isinstance(x, str | Path) else self.probabilities(self.rows(x))
+    def predict_proba(self, x: Array | pd.DataFrame | str | Path) -> Array:
+        """Probabilities [N, C] of rows as a user has them: an array, a DataFrame, or a path that `predict_file` takes.
 
-    def predict(self, x: Array | str | Path) -> Array:
+        Of a model of a table, the columns of a DataFrame are found by name, in any order.
+        """
+        return self.predict_file(x, WHOLE)[1] if isinstance(x, str | Path) else self.probabilities(self.rows(x))
+
+    def predict(self, x: Array | pd.DataFrame | str | Path) -> Array:
         """Class names [N] of the same."""
         return np.array(self.classes, dtype=object)[self.predict_proba(x).argmax(1)]
 
@@ -67,8 +74,12 @@ class Model:
         ids, rows = read(Path(path), self.rows, channels, self.resize, self.columns, how)
         return ids, self.probabilities(rows)
 
-    def rows(self, x: Array) -> Tensor:
-        """An array as the first module takes it."""
+    def rows(self, x: Array | pd.DataFrame) -> Tensor:
+        """An array, or the columns of a DataFrame, as the first module takes it."""
+        import pandas as pd
+
+        if self.columns is not None and isinstance(x, pd.DataFrame):
+            x = self.columns(x)
         return self.preprocess(x) if self.backbone is None else Preprocess(channels_first(x).shape[1:])(x)
 
     def probabilities(self, rows: Tensor | FileRows) -> Array:

@@ -25,7 +25,9 @@ class Registry(MutableMapping[str, T]):
             self.asked = True  # first: what is imported may look in here itself
             for point in entry_points(group=self.group):
                 try:
-                    self.known.setdefault(point.name, self.adopt(point.name, point.load()))
+                    if point.name in self.known:
+                        raise ValueError("there is one of that name already; give it another")
+                    self.known[point.name] = self.adopt(point.name, point.load())
                 except Exception as error:  # of other people's packages: ours works without
                     told = printable(f"the {self.kind} {point.name} of {point.value} cannot be loaded: {error}")
                     warnings.warn(told, SprlWarning, stacklevel=3)

@@ -20,7 +20,7 @@ from rich.text import Text
 from sprl import cells, corrections, files
 from sprl.audit import Z90, Array, Selection, Verdict, recalibrate
 from sprl.commands import started_in
-from sprl.config import Config, needs_rate
+from sprl.config import Config, asked_of, needs_rate
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
 from sprl.errors import InputError, printable
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
@@ -347,15 +347,10 @@ def train_again(config: Config, started: Path, labels: Path) -> str:
     """The command that trains on other labels as the run was trained, but for a noise rate that it can do without, for it is another
     now. Paths are found from here."""
     moved = not os.path.samefile(started, os.curdir)
-    words = ["sprl", "train"]
-    for option in ("data", *ASKED):
-        value = getattr(config, option)
-        if option in ("data", "data_dir", "weights") and value is not None and moved and (started / value).exists():
-            value = os.path.abspath(started / value)
-        if option != "data" and value == getattr(Config(), option):
-            continue
-        words += [] if option == "data" else [f"--{'no-' if value is False else ''}{option.replace('_', '-')}"]
-        words += [] if isinstance(value, bool) else [str(value)]
+    asked = {option: getattr(config, option) for option in ("data", "data_dir", "weights")}
+    places = {option: os.path.abspath(started / value) for option, value in asked.items() if value and moved and (started / value).exists()}
+    config = dataclasses.replace(config, **places)
+    words = ["sprl", "train", config.data, *asked_of(config, ASKED)]
     usual = {f.name: f.default for f in dataclasses.fields(METHODS[config.method])}  # type: ignore[arg-type]
     for name, value in config.fields.items():
         if name == "noise_rate":

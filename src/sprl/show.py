@@ -39,6 +39,20 @@ class Terminal(Console):
 
 console = Terminal(highlight=False)
 HOUR = 3600
+TUNED = (  # what stays from `sprl tune` to `sprl train`
+    "data_dir",
+    "label_column",
+    "labels",
+    "skip_bad",
+    "size",
+    "corrupt",
+    "network",
+    "epochs",
+    "batch_size",
+    "lr",
+    "seed",
+    "device",
+)
 
 
 def say(title: str, text: str) -> None:
@@ -326,6 +340,7 @@ def field_docs(cls: type[Any]) -> dict[str, str]:
 
 def tuning(run: Run, trials: Iterator[Trial], folds: int) -> None:
     """Each trial as it ends, then the command to train with."""
+    from sprl.config import asked_of
     from sprl.tune import GAMMAS
 
     runs = f"{folds} folds of each of {len(GAMMAS)} values of gamma_d, then of shorter warm-ups, {run.task.epochs} epochs each"
@@ -338,8 +353,5 @@ def tuning(run: Run, trials: Iterator[Trial], folds: int) -> None:
             line = f"T1 {trial.T1:>3}  gamma_d {trial.gamma_d:>4g}  held-out labels predicted {trial.agreement:5.2f} %"
             console.print(line, markup=False)
     best = max(done, key=lambda trial: trial.agreement)
-    asked = [run.config.data]
-    for option in ("labels", "data_dir", "corrupt", "epochs", "batch_size", "lr", "network", "seed"):
-        value = getattr(run.config, option)
-        asked += [f"--{option.replace('_', '-')}", str(value)] if value is not None else []
-    say("Next", f"sprl train {shlex.join(asked)} --set T1={best.T1} --set gamma_d={best.gamma_d:g}")
+    asked = shlex.join([run.config.data, *asked_of(run.config, TUNED)])
+    say("Next", f"sprl train {asked} --set T1={best.T1} --set gamma_d={best.gamma_d:g}")

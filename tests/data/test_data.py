@@ -92,6 +92,10 @@ def test_what_cannot_be_learned():
         check_learnable(np.array([0]), 2)
     with pytest.raises(InputError, match="one class"):
         check_learnable(np.array([0, 0, 0]), 1)
+    with pytest.raises(InputError, match="each of the 21 rows has a label of its own"):
+        check_learnable(np.arange(21), 21)
+    check_learnable(np.arange(20), 20)
+    check_learnable(np.arange(100) // 2, 50)
 
 
 def test_digits_are_the_same_whatever_the_seed():
@@ -133,7 +137,10 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
         ({**GOOD, "x_test": np.eye(4)}, "only one of x_test and y_test"),
         ({**GOOD, "x_test": np.eye(4)[:0], "y_test": GOOD["y"][:0]}, "0 rows of x_test and 0 of y_test"),
         ({**GOOD, "x_test": np.eye(4), "y_test": np.array([0, 1, 2, 0])}, "y_test holds 2, which is no label of y"),
-        ({**GOOD, "y": np.array([{}, 1, 2, 3], dtype=object)}, "not a readable .npz file without pickled objects"),
+        (
+            {**GOOD, "y": np.array([{}, 1, 2, 3], dtype=object)},
+            r"bad.npz .* y holds Python objects; save it as .*y.astype\(str\)",
+        ),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, arrays, message):
@@ -178,7 +185,9 @@ def test_other_labels_are_matched_by_id(tmp_path):
         ("id,label\n#,1\n0,1\n", "lacks labels for 3 of 4 rows"),
         ("id,label\n0,1\n", "lacks labels for 3 of 4 rows, the first of them '1'"),
         ("id,klass\n0,1\n", "must have the columns id and label"),
-        ("id,label\n0,1\n1,0\n2,9\n3,0\n", "unknown label in"),
+        ("id,label\n0,1\n1,0\n2,9\n3,0\n", "unknown label in .* a new class cannot be brought in here, only with the data"),
+        ("id;label\n0;1\n", "semicolons between its cells: save it with commas$"),
+        ("# a note\nid\tlabel\n0\t1\n", "tabs between its cells: save it with commas$"),
         ("", "must have the columns id and label"),
     ],
 )

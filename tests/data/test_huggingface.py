@@ -123,9 +123,14 @@ class TestSaved:
     def test_validation_serves_where_there_is_no_test_part(self, tmp_path):
         train, other = self.table(), self.table().select([1])
         assert self.load({"train": train, "validation": other}, tmp_path / "a").y_test.tolist() == [0]
-        with pytest.warns(SprlWarning, match="left out: validation, as test serves"):
+        with pytest.warns(SprlWarning, match="left out: validation, as train serves to train on and test to test on"):
             data = self.load({"validation": train, "train": train, "test": other}, tmp_path / "b")
         assert data.y_test.tolist() == [0]
+
+    def test_parts_of_other_names_are_told(self, tmp_path):
+        with pytest.warns(SprlWarning, match="left out: unsupervised, as train serves to train on$"):
+            data = self.load({"train": self.table(), "unsupervised": self.table()}, tmp_path / "a")
+        assert len(data.y) == 3
 
     @pytest.mark.parametrize("form", ["numpy", "torch", "pandas"])
     def test_the_form_that_a_user_asked_for_does_not_matter(self, tmp_path, form):

@@ -197,6 +197,22 @@ def test_validation_stands_in_for_a_missing_test_part(pets):
     assert load(pets, How()).y_test.tolist() == [0, 1]
 
 
+def test_other_parts_are_left_out_and_told(pets):
+    for name in ("val/cat", "Validation/cat", "extra"):
+        save(pets / name / "a.png")
+    (pets / "notes").mkdir()
+    told = "with pictures are left out: Validation, extra, val, as train serves to train on and test to test on"
+    with pytest.warns(SprlWarning, match=told):
+        data = load(pets, How())
+    assert (data.classes, len(data.y), len(data.y_test)) == (("cat", "dog"), 10, 2)
+
+
+def test_a_class_may_be_called_train_below_train(pets):
+    (pets / "train" / "cat").rename(pets / "train" / "train")
+    (pets / "test" / "cat").rename(pets / "test" / "train")
+    assert load(pets, How()).classes == ("dog", "train")
+
+
 def test_pictures_all_grey_have_one_channel(tmp_path):
     for i in range(4):
         save(tmp_path / "f" / "ab"[i % 2] / f"{i}.png", noise(8, 8, seed=i))
@@ -341,6 +357,11 @@ def test_interrupted_decoding_ends_at_once_and_leaves_nothing(pets, monkeypatch,
     assert cache.used() == (0, 0)
 
 
+def classes(*names):
+    """Makes a folder for each, with a picture straight in it."""
+    return lambda folder: [save(folder / name / "a.png") for name in names]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -349,6 +370,10 @@ def test_interrupted_decoding_ends_at_once_and_leaves_nothing(pets, monkeypatch,
         (lambda f: (f / "cat").mkdir(), "holds no pictures in class folders"),
         (lambda f: save(f / "train" / "a.png"), "train holds pictures but no folder a class"),
         (lambda f: (save(f / "train" / "a" / "a.png"), save(f / "test" / "b" / "a.png")), "test/ holds the class 'b'"),
+        (classes("bus", "car", "train"), "pictures in bus, car beside train/, .*: if train is a class, rename its folder"),
+        (classes("bus", "car", "train", "test"), "pictures in bus, car beside train/, .*: if train is a class, rename its folder"),
+        (classes("bus", "car", "Train/steam", "Train/electric"), "beside Train/, .* such as to Train_; if not, move the others"),
+        (classes(*"abcdefg", "train/steam"), "pictures in a, b, c, d, e and 2 more beside train/"),
     ],
 )
 def test_folders_that_cannot_be_used(tmp_path, make, message):

@@ -158,7 +158,9 @@ def test_row_numbers_that_pandas_wrote_are_no_feature(write):
         ("a,label\n1,x\n2,y,3\n", "line 3 has 3 of the header's 2 cells"),
         ("a,label\n1,x,4\n2,y,3\n", "line 2 has 3 of the header's 2 cells"),
         ('a,label\n1,x\n2,"y\n', "is not a readable CSV file: EOF inside string"),
-        ("a;label\n1;x\n", "semicolons"),
+        ("a;label\n1;x\n", "semicolons between its cells: save it with commas, or with tabs as .tsv"),
+        ("a\tlabel\n1\tx\n", "tabs between its cells: save it with commas, or with tabs as .tsv"),
+        ("a,label\n" + "".join(f"{i},word {i}\n" for i in range(90)), "each of the 90 rows has a label of its own: is 'label' the column"),
         ("a,a,label\n1,2,x\n", "more than one column 'a'"),
         ("a,label\n1,café\n".encode("latin-1"), "not UTF-8: byte 0xe9 at position 13"),
         ("a,label\n1,x\n".encode("utf-16"), "not UTF-8: byte 0xff at position 0"),
@@ -241,9 +243,25 @@ def test_positions_of_pictures_count_the_damaged_ones_and_ids_name_them(gallery)
 def test_a_picture_listed_twice_is_two_rows(gallery):
     (gallery / "list.csv").write_text("path,label\nin/0.png,a\nin/0.png,b\nin/2.png,b\n")
     data = table.load(gallery / "list.csv", How())
-    assert data.ids == ("0", "1", "2")
+    assert data.ids == ("in/0.png (row 0)", "in/0.png (row 1)", "in/2.png")
     assert red(data.x) == [0, 0, 20]
     assert data.y.tolist() == [0, 1, 1]
+    assert data.index.tolist() == [0, 1, 2]
+
+
+def test_pictures_that_are_missing_are_named_where_one_is_listed_twice(gallery):
+    (gallery / "list.csv").write_text("path,label\nin/0.png,a\nin/0.png,b\nin/no.png,b\n")
+    with pytest.raises(InputError, match=r"in/no.png \(no such file\)"):
+        table.load(gallery / "list.csv", How())
+
+
+def test_ids_are_row_numbers_where_paths_cannot_tell_rows_apart(tmp_path):
+    paths = ["a (row 1)", "a", "a"]
+    assert table.ids_of("list", pd.DataFrame({"path": paths}), paths) == ("0", "1", "2")
+
+
+def test_few_rows_may_each_have_their_own_label(write):
+    assert len(table.load(write("a,label\n" + "".join(f"{i},word {i}\n" for i in range(20))), How()).classes) == 20
 
 
 class TestParquet:

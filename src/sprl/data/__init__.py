@@ -78,6 +78,9 @@ class Preprocess:
             if rows.dtype != np.uint8:
                 raise InputError(f"the model was trained on uint8 pictures, these are {rows.dtype}: give pixels from 0 to 255 as uint8")
             return torch.from_numpy(np.ascontiguousarray(rows))
+        if rows.dtype == np.uint8 and rows.ndim == 4:
+            rule = "give them as in training, such as x / 255 where those went from 0 to 1"
+            raise InputError(f"the model was trained on pictures of other numbers than uint8 pixels, these are uint8: {rule}")
         sides = (1, -1) + (1,) * (rows.ndim - 2)
         mean, deviation = np.array(self.mean), np.array(self.deviation)
         return torch.from_numpy(((finite(rows) - mean.reshape(sides)) / deviation.reshape(sides)).astype(np.float32))
@@ -125,6 +128,7 @@ class How:
     label: str = "label"  # the column of a table
     say: Callable[[str], None] = quiet
     progress: Progress = quiet
+    mend: str = "Mend or remove them, or go on without them: --skip-bad (skip_bad=True)"  # what to do about pictures that cannot be read
 
 
 PLAIN = How()
@@ -205,9 +209,14 @@ def encode(labels: Sequence[Any] | Array) -> tuple[Array, Array]:
     return np.fromiter((number[v] for v in values), np.int64, len(values)), classes
 
 
+TELLING = 20  # so many rows, each with a label of its own, are hardly labelled by classes
+
+
 def check_learnable(y: Array, num_classes: int) -> None:
-    """At least two samples of at least two classes."""
+    """At least two samples of at least two classes, and not as many classes as samples."""
     if len(y) < 2:
         raise InputError(f"{len(y)} sample is too few to train on: give at least two, of at least two classes")
     if num_classes < 2 or len(np.unique(y)) < 2:
         raise InputError("all labels are of one class: a classifier needs at least two classes")
+    if len(np.unique(y)) == len(y) > TELLING:
+        raise InputError(f"each of the {len(y):,} rows has a label of its own: give labels that name classes, each with several rows")

@@ -24,7 +24,8 @@ def read(path: Path) -> dict[str, Array]:
                     raise ValueError("compressed in a way that numpy does not use")
                 size = min(member.file_size, MOST * member.compress_size)
                 with archive.open(member) as file:
-                    arrays[member.filename.removesuffix(".npy")] = read_array(file, size)
+                    name = member.filename.removesuffix(".npy")
+                    arrays[name] = read_array(file, size, name)
             return arrays
     except Exception as error:  # zipfile, zlib and numpy raise many kinds for damaged files
         raise InputError(f"{path} is not a readable .npz file without pickled objects: {reason(error)}") from error
@@ -42,14 +43,14 @@ def reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
 
 
-def read_array(file: IO[bytes], size: int) -> Array:
+def read_array(file: IO[bytes], size: int, name: str = "the array") -> Array:
     """An array in numpy's format, of which at most `size` bytes are there: numpy itself would allocate whatever the header claims."""
     version = npy.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"version {version} of numpy's format is not known here")
     shape, in_columns, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
     if dtype.hasobject:
-        raise ValueError("it holds pickled objects")
+        raise ValueError(f"{name} holds Python objects; save it as text, such as y.astype(str), or as numbers")
     length = math.prod(shape) * dtype.itemsize
     if length > size or any(side < 0 for side in shape):
         raise ValueError(f"its header claims {length:,} bytes, more than there are")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sprl.cells import unguard
+from sprl.cells import refuse_separators, unguard
 from sprl.data import PLAIN, Array, Data, How, arrays, cifar, digits, folder, huggingface, human, idx, sets, table
 from sprl.errors import InputError, SprlWarning, pick
+from sprl.files import check_classes
 
 # To add a data set: a module with load(), and a line in sets.BENCHMARKS.
 SETS = ("digits", *sets.BENCHMARKS)
@@ -75,9 +76,7 @@ def relabel(data: Data, labels: str, data_dir: str | None = None) -> Array:
     else:
         names = read_csv(data, set(whole.ids), path)
     number = {c: i for i, c in enumerate(data.classes)}
-    for name in names:
-        if name not in number:
-            pick(f"label in {path}:", name, data.classes)
+    check_classes(f"label in {path}:", names, data.classes, new="the data")
     return np.array([number[name] for name in names], dtype=np.int64)
 
 
@@ -90,6 +89,7 @@ def read_csv(data: Data, ids: set[str], path: Path) -> list[str]:
             ours = file.readline().startswith(NOTE)
             file.seek(0)
             reader = csv.DictReader(dropwhile(lambda line: line.startswith(("#", '"#')), file))  # a note may stand above the header
+            refuse_separators(path, reader.fieldnames or ())
             if not {"id", "label"} <= set(reader.fieldnames or ()):
                 raise InputError(f"{path} must have the columns id and label, it has: {', '.join(reader.fieldnames or ()) or 'none'}")
             rows = [(row["id"] or "", row["label"] or "") for row in reader]

@@ -15,6 +15,7 @@ from sprl.errors import InputError, SprlWarning
 
 SUFFIXES = frozenset(b".png .jpg .jpeg .jpe .jfif .webp .gif .bmp .tif .tiff .ppm .pgm .pbm .mpo .avif .jp2".split())
 TRAIN, TEST = (b"train", b"training"), (b"test", b"testing", b"val", b"valid", b"validation")  # the first that is there
+SOME = 5  # folders that a message names
 
 
 def load(folder: Path, how: How) -> Data:
@@ -26,6 +27,8 @@ def load(folder: Path, how: How) -> Data:
     others: Counter[str] = Counter()
     files = class_files(root, train, others)
     classes = sorted({file.label for file in files})
+    if train is not None:
+        check_beside(folder, root, train, test, empty=not files)
     if not files:
         raise InputError(explain_empty(folder, root, train))
     if test is not None:
@@ -34,10 +37,30 @@ def load(folder: Path, how: How) -> Data:
         if unknown:
             raise InputError(f"{text(test)}/ holds the class {unknown[0]!r}, of which {text(train or b'')}/ holds no picture")
         files += held
+    tell_of_others(others)
+    return load_pictures(text(os.path.basename(root)) or "pictures", files, classes, how)
+
+
+def check_beside(folder: Path, root: bytes, train: bytes, test: bytes | None, empty: bool) -> None:
+    """Tell of folders with pictures beside train/ and test/. Refused where train may be a class like them: without a test/, or `empty`."""
+    beside = [name for name, is_folder in entries(root) if is_folder and name not in (train, test)]
+    beside = [name for name in beside if any(pictures_below(os.path.join(root, name), Counter(), {identity(root)}))]
+    if not beside:
+        return
+    named = ", ".join(text(name) for name in beside[:SOME]) + (f" and {len(beside) - SOME} more" if len(beside) > SOME else "")
+    if any(name.lower() not in TRAIN + TEST for name in beside) and (test is None or empty):
+        raise InputError(
+            f"{folder} holds pictures in {named} beside {text(train)}/, which is taken for all that is to be trained on: "
+            f"if {text(train)} is a class, rename its folder, such as to {text(train)}_; if not, move the others elsewhere"
+        )
+    serves = f"{text(train)} serves to train on" + (f" and {text(test)} to test on" if test is not None else "")
+    warnings.warn(f"folders with pictures are left out: {named}, as {serves}", SprlWarning, stacklevel=4)
+
+
+def tell_of_others(others: Counter[str]) -> None:
     if others:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
-        warnings.warn(f"files that are no pictures by their names are left out: {kinds}", SprlWarning, stacklevel=3)
-    return load_pictures(text(os.path.basename(root)) or "pictures", files, classes, how)
+        warnings.warn(f"files that are no pictures by their names are left out: {kinds}", SprlWarning, stacklevel=4)
 
 
 def class_files(root: bytes, part: bytes | None, others: Counter[str], test: bool = False) -> list[File]:

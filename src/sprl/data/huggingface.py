@@ -45,7 +45,7 @@ def load(folder: Path, how: How) -> Data:
             raise InputError(f"{source} lacks the columns {some(lacking)}, which the rows to train on have")
     given = np.concatenate([labels_of(source, part, how.label) for source, part in zip(sources, parts, strict=True)])
     held = np.arange(len(given)) >= len(parts[0])
-    classes = table.classes_of(folder, given, held, getattr(first[how.label], "names", None))
+    classes = table.classes_of(folder, how.label, given, held, getattr(first[how.label], "names", None))
     ids = [*table.ids_of(folder, to_frame(parts[0], {"id"})), *(f"test/{i}" for i in range(held.sum()))]
     name = folder.resolve().name
     picture = next((column for column, feature in first.items() if isinstance(feature, datasets.Image)), None)
@@ -66,8 +66,9 @@ def choose(folder: Path, saved: Any) -> tuple[list[Path], list[Any]]:
         names = [name for name in table.SPLITS if name in saved]  # train comes first there, then test
     if names[:1] not in ([""], ["train"]) or not len(saved[names[0]]):
         raise InputError(f"{folder} holds no rows to train on; they are looked for in a part named train")
-    if len(names) > 2:
-        warnings.warn(f"left out: {some(names[2:])}, as {names[1]} serves to test on", SprlWarning, stacklevel=3)
+    if left := [name for name in saved if name not in names[:2]]:
+        serve = "train serves to train on" + "".join(f" and {name} to test on" for name in names[1:2])
+        warnings.warn(f"left out: {some(left)}, as {serve}", SprlWarning, stacklevel=3)
     return [folder / name for name in names[:2]], [saved[name].with_format(None) for name in names[:2]]
 
 

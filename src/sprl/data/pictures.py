@@ -180,5 +180,5 @@ def tell_of_bad(files: Sequence[File], bad: dict[int, str], how: How) -> None:
     names = "; ".join(f"{files[i].id} ({reason})" for i, reason in list(bad.items())[:MOST])
     names += f"; and {len(bad) - MOST} more" if len(bad) > MOST else ""
     if not how.skip_bad:
-        raise InputError(f"{many} cannot be read: {names}. Mend or remove them, or go on without them: --skip-bad (skip_bad=True)")
+        raise InputError(f"{many} cannot be read: {names}. {how.mend}")
     warnings.warn(f"left out, as they cannot be read, {many}: {names}", SprlWarning, stacklevel=4)

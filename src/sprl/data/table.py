@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sprl.data import Array, Data, How, Preprocess, pictures
+from sprl.cells import refuse_separators
+from sprl.data import TELLING, Array, Data, How, Preprocess, pictures
 from sprl.data.columns import TEXT, Columns, some, texts
 from sprl.errors import InputError, SprlWarning
 
@@ -66,7 +67,7 @@ def assemble(path: Path, frame: pd.DataFrame, how: How) -> Data:
     frame = frame.iloc[np.concatenate([train, test])]
     given = labels_of(path, frame[how.label])
     held = np.arange(len(frame)) >= len(train)
-    classes = classes_of(path, given, held)
+    classes = classes_of(path, how.label, given, held)
     name = path.resolve().parent.name if path.stem == "metadata" else path.stem  # Hugging Face's metadata.csv is its folder's
     place = next((name for name in PATHS if name in frame), None)
     if place is None:
@@ -163,9 +164,14 @@ def labels_of(source: object, cells: pd.Series) -> Array:
     return given
 
 
-def classes_of(source: object, given: Array, held: Array, named: Iterable[str] | None = None) -> tuple[str, ...]:
+def classes_of(source: object, label: str, given: Array, held: Array, named: Iterable[str] | None = None) -> tuple[str, ...]:
     """All classes, `named` or sorted: whole numbers by their value, else as text. A test row of another class is refused."""
     classes = sorted(set(given[~held]))
+    if len(classes) == np.sum(~held) > TELLING:
+        raise InputError(
+            f"{source}: each of the {len(classes):,} rows has a label of its own: is {label!r} the column of labels? "
+            "Say which is: --label-column NAME"
+        )
     if all(WHOLE.fullmatch(name) for name in classes):
         classes.sort(key=int)
     known = classes if named is None else list(named)
@@ -187,9 +193,11 @@ def words(source: object, cells: pd.Series) -> list[str]:
 
 
 def ids_of(source: object, frame: pd.DataFrame, paths: list[str] | None = None) -> tuple[str, ...]:
-    """The column id; without one the paths, where all differ, or the rows' numbers."""
+    """The column id; without one the paths, each with its row's number where it stands there twice, or the rows' numbers."""
     if "id" not in frame:
-        return tuple(paths if paths and len(set(paths)) == len(paths) else map(str, frame.index))
+        again = set(repeated(paths or ()))
+        told = [f"{path} (row {row})" if path in again else path for path, row in zip(paths or (), frame.index, strict=False)]
+        return tuple(told if told and len(set(told)) == len(told) else map(str, frame.index))
     ids = words(source, frame["id"])
     for twice in repeated(ids):
         raise InputError(f"{source} has more than one row with the id {twice!r}: each needs its own")
@@ -232,8 +240,7 @@ def read_csv(path: Path, exact: Collection[str], text: Collection[str]) -> pd.Da
     header = next((row for _, row in rows_of(raw, separator)), [])
     if not header:
         raise InputError(f"{path} is empty")
-    if len(header) == 1 and ";" in header[0]:
-        raise InputError(f"{path} has semicolons between its cells: save it with commas, or with tabs as .tsv")
+    refuse_separators(path, header, tabs=", or with tabs as .tsv")
     for twice in repeated(filter(None, header)):
         raise InputError(f"{path} has more than one column {twice!r}: rename them")
     try:

@@ -14,7 +14,7 @@ import torch
 from sprl.data import Array, How, arrays, huggingface, table
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
-from sprl.data.folder import SUFFIXES, pictures_below, text
+from sprl.data.folder import SUFFIXES, pictures_below, tell_of_others, text
 from sprl.data.pictures import File, decoded, tell_of_bad
 from sprl.data.rows import FileRows
 from sprl.errors import InputError
@@ -28,6 +28,9 @@ def read(
     """A name for each row, and the rows as the network takes them; `to_rows` makes them of arrays."""
     if not path.exists():
         raise InputError(f"no such file or folder: {path}")
+    if huggingface.is_saved(path):
+        instead = "a folder of pictures" if resize else "a table, as its to_csv writes one" if columns else "an .npz with x"
+        raise InputError(f"{path} is a saved Hugging Face data set, from which no new rows are read: give {instead}")
     if path.suffix.lower() in (".npy", ".npz"):
         x = arrays.read_rows(path)
         return [str(i) for i in range(len(x))], to_rows(x)
@@ -43,11 +46,12 @@ def picture_files(path: Path) -> list[File]:
     """Those that a table lists, all below a folder, or one."""
     if path.suffix.lower() in table.SUFFIXES:
         return table.list_pictures(path)
-    if huggingface.is_saved(path):
-        raise InputError(f"{path} is a saved Hugging Face data set, from which no new rows are read: give a folder of pictures")
     root = os.path.abspath(os.fsencode(path))
     if path.is_dir():
-        return [File(name, text(name[len(root) + 1 :]), "") for name in sorted(pictures_below(root, Counter(), set()))]
+        others: Counter[str] = Counter()
+        files = [File(name, text(name[len(root) + 1 :]), "") for name in sorted(pictures_below(root, others, set()))]
+        tell_of_others(others)
+        return files
     if os.path.splitext(root)[1].lower() not in SUFFIXES:
         raise InputError(f"{path} is no picture by its name; this model takes a picture, a folder of them, or a table with a column path")
     return [File(root, text(os.fsencode(path)), "")]

@@ -9,7 +9,7 @@ class Review {
     this.key = `sprl:${about.run}:${about.labels}`;
     this.verdicts = new Map(); // position → { kind, label }, label being a class's number, or -1
     this.elsewhere = new Map(); // rows of imported files that are not on this page, as they stood there
-    this.past = []; // what each act replaced: [position, verdict][]
+    this.past = []; // what each act replaced, and by what: [position, verdict, verdict][]
     this.kept = this.write("sprl:trial", ""); // by the browser; not tried with the verdicts, as those of a moment ago may still be on their way
     this.exported = true;
     this.load();
@@ -45,8 +45,8 @@ class Review {
 
   /** Verdicts [suspect, kind, label] as one act that can be undone; the kind undefined takes one back. */
   give(acts) {
-    this.past.push(acts.map(([suspect]) => [suspect.at, this.of(suspect)]));
-    for (const [suspect, kind, label] of acts) this.set(suspect.at, kind && { kind, label });
+    this.past.push(acts.map(([suspect, kind, label]) => [suspect.at, this.of(suspect), kind && { kind, label }]));
+    for (const [at, , after] of this.past.at(-1)) this.set(at, after);
     this.exported = false;
     this.save();
   }
@@ -56,13 +56,13 @@ class Review {
     this.give([[suspect, label === suspect.given ? "kept" : label === suspect.suggestion ? "accepted" : "other", label]]);
   }
 
-  /** Positions whose verdicts are as before the last act. */
+  /** Positions whose verdicts are as before the last act; what another window has changed since stays. */
   undo() {
-    const before = this.past.pop() ?? [];
-    for (const [at, verdict] of before) this.set(at, verdict);
+    const act = (this.past.pop() ?? []).filter(([at, , after]) => JSON.stringify(this.verdicts.get(at)) === JSON.stringify(after));
+    for (const [at, before] of act) this.set(at, before);
     this.exported = false;
     this.save();
-    return before.map(([at]) => at);
+    return act.map(([at]) => at);
   }
 
   set(at, verdict) {
