@@ -108,3 +108,11 @@ def test_what_a_figure_lacks_is_a_line_for_each_noise(capsys):
     assert (code, error) == (0, "")
     methods = "bootstrap, f-correction, decoupling, mentornet, co-teaching, co-teaching+, sprl"
     assert out.splitlines()[1:] == [f"          not run: digits mlp symmetric 0.5: {methods}"]
+
+
+def test_a_bench_shows_the_runs_that_it_was_asked_for(capsys):
+    for seed in ("0", "1"):
+        code, out, error = sprl(capsys, "bench", "table2", "--short", "--only", "standard", "--jobs", "1", "--seed", seed)
+        assert (code, error) == (0, "")
+        assert re.search(r"^1 run: \d+ epochs", out, re.MULTILINE), out
+    assert re.search(r"^2 runs: \d+ epochs", sprl(capsys, "show", "table2", "--short", "--only", "standard")[1], re.MULTILINE)

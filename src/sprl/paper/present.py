@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from sprl import files, store
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.paper import figures, tables
-from sprl.paper.cell import only, runs_of, summed, takes_files, unique
+from sprl.paper.cell import only, runs_of, summed, unique
 from sprl.paper.recipe import BUILT_IN, Panel, Recipe
 from sprl.paper.recipes import RECIPES
 from sprl.show import console, say
@@ -37,11 +37,8 @@ def present(
     out: Path | None = None,
     known: Mapping[str, Record] | None = None,
 ) -> list[Record]:
-    """Print or write a table, or draw a figure; returns the records shown. `known`, by key: of the records whose files are one's own,
-    those that count; None: that is told by the files' names."""
-    records = store.all(folder)
-    if known is not None:
-        records = list(({record.key: record for record in records if not takes_files(record.config)} | dict(known)).values())
+    """Print or write a table, or draw a figure; returns the records shown. `known`, by key: those that count; None: all in the store."""
+    records = store.all(folder) if known is None else list(known.values())
     proposed = Proposed(recipe, words, short, folder)
     if recipe.is_figure:
         if format != "terminal":
