@@ -7,6 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from sprl.noise import corrupt
 from sprl.report import write
@@ -14,6 +15,14 @@ from sprl.run import Run
 from sprl.state import Task
 
 torch.set_num_threads(1)
+
+
+def write_shots(folder, count):
+    """Bright pictures of day/ and dark ones of night/."""
+    for i in range(count):
+        path = folder / ("day", "night")[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (9, 9), 200 + i if i % 2 == 0 else i).save(path)
 
 
 def clusters(n: int = 400, num_classes: int = 4, features: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
+from conftest import write_shots
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -260,10 +260,7 @@ def test_a_path_brings_its_labels_and_column_rules(tmp_path, points):
 
 def test_a_folder_of_pictures(tmp_path, monkeypatch):
     monkeypatch.setenv("SPRL_CACHE", str(tmp_path / "cache"))
-    for i in range(40):
-        path = tmp_path / "shots" / ("day", "night")[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (9, 9), 200 + i if i % 2 == 0 else i).save(path)
+    write_shots(tmp_path / "shots", 40)
     (tmp_path / "shots" / "day" / "bad.png").write_bytes(b"x")
     with pytest.raises(InputError, match="skip_bad=True"):
         NoisyLabelClassifier().fit(tmp_path / "shots")

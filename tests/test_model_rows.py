@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import clusters
-from PIL import Image
+from conftest import clusters, write_shots
 from safetensors.torch import save_file
 
 from sprl.config import Config
@@ -70,10 +69,7 @@ def test_a_model_of_arrays_takes_a_data_frame_as_an_array(frame, tmp_path):
 
 def test_pictures_that_cannot_be_read_are_not_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("SPRL_CACHE", str(tmp_path / "cache"))
-    for i in range(8):
-        path = tmp_path / "shots" / ("day", "night")[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (9, 9), 200 + i if i % 2 == 0 else i).save(path)
+    write_shots(tmp_path / "shots", 8)
     model = run_of(tmp_path / "shots", tmp_path / "run")
     (tmp_path / "shots" / "day" / "bad.png").write_bytes(b"x")
     for give in (model.predict, model.predict_proba):
