@@ -1,63 +1,62 @@
-"""Runs per hour of whole runs side by side on one GPU, against the same one after the other.
+"""Runs per hour of `sprl bench --together 4` on one GPU, against the same runs as commands of their own, one after the other.
 
-    python benchmarks/together.py [--data-dir DIR] [--recipe defaults] [--only "pair,symmetric:0.5,human:worse sprl"] [--store STORE]
+    python benchmarks/together.py [--data-dir DIR] [--recipe defaults] [--only "human:worse sprl"] [--together 4] [--store STORE]
 
-Trains the recipe's cells that fit `--only` together, as `sprl bench --together` does, then the first of them alone, each from its first
-weights to its record, checkpoints included; the data is read before. The records of those together stay in the store. Writes
-results/together.json.
+Times whole commands, from the shell to the table: one of four seeds together, and one of one seed, four of which are what they take one
+after the other. Two short runs come first, which fill the compiler's cache for both. Writes results/together.json; the records of the
+runs together stay in the store.
 """
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from measure import Record, save
 
-from sprl import crew, store
-from sprl.compare import Job
-from sprl.data import Data
+from sprl import store
 from sprl.paper.cell import only
 from sprl.paper.recipes import RECIPES
-from sprl.run import Run, prepare, read
 
 
-def trained(group: list[Job], data: Data, folder: Path, beside: Run) -> tuple[float, list[Record]]:
-    """Seconds until all have their record, and what the records say."""
-    began, records = time.perf_counter(), list[Record]()
-    for event in crew.one_by_one([group], data, folder, lambda: False, beside):
-        if event.kind == "ended":
-            record = event.told
-            facts = {"T1": record.summary["T1"], "last10": record.last10, "seconds": record.seconds, "step": record.step}
-            records.append({"noise": event.job.config.corrupt or event.job.config.labels, "seed": event.job.config.seed, **facts})
-        elif event.kind == "row" and event.told["epoch"] % 20 == 0:
-            print(f"{time.perf_counter() - began:7.1f} s", event.job.name, event.told["epoch"], event.told["test_accuracy"], flush=True)
-        elif event.kind in ("failed", "busy", "note"):
-            print(event.kind, event.told, flush=True)
-    return time.perf_counter() - began, records
+def timed(*words: object) -> float:
+    """Seconds of a command of ours."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "sprl", *map(str, words)], check=True)
+    return time.perf_counter() - began
+
+
+def told(folder: Path) -> list[Record]:
+    """What the records say."""
+    return [
+        {"seed": record.seed, "together": record.together, "T1": record.summary["T1"], "last10": record.last10}
+        | {"seconds": record.seconds, "step": record.step}
+        for record in store.each(folder)
+    ]
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir")
+    parser.add_argument("--data-dir", default="data")
     parser.add_argument("--recipe", default="defaults")
-    parser.add_argument("--only", default="symmetric:0.5,pair,symmetric:0.8,human:worse sprl")
-    parser.add_argument("--epochs", type=int, help="fewer than the recipe's, to try it out")
+    parser.add_argument("--only", default="human:worse sprl", help="words that fit one cell")
+    parser.add_argument("--together", type=int, default=4)
     parser.add_argument("--store", type=Path, default=Path("records"))
     parser.add_argument("--out", type=Path, default=Path("results/together.json"))
     args = parser.parse_args()
-    cells = only(RECIPES[args.recipe].cells(), args.only, optional=False)
-    configs = [replace(cell.config, data_dir=args.data_dir, **({"epochs": args.epochs} if args.epochs else {})) for cell in cells]
-    data = read(configs[0])
-    runs = [prepare(configs[0], data)]
-    runs += [prepare(config, data, beside=runs[0]) for config in configs[1:]]
-    group = [Job(run.config, store.key_of(run.config.to_json(), run.fingerprint, None)) for run in runs]
-    beside = runs[0]
-    del runs
-    seconds, records = trained(group, data, args.store, beside)
-    with tempfile.TemporaryDirectory() as folder:
-        alone, one = trained(group[:1], data, Path(folder), beside)
-    gain = len(group) * alone / seconds
-    print(f"{len(group)} together {seconds:.0f} s, the first of them alone {alone:.0f} s: {gain:.3f} times the runs per hour")
-    save(args.out, records + one, epochs=beside.task.epochs, together=len(group), seconds=seconds, seconds_alone=alone, gain=gain)
+    (cell,) = only(RECIPES[args.recipe].cells(), args.only, optional=False)
+    config, runs = cell.config, args.together
+    short = ("train", config.data, "--network", config.network, "--method", config.method, "--epochs", 2, "--compile")
+    whole = ("bench", args.recipe, "--only", args.only)
+    with tempfile.TemporaryDirectory() as name:
+        folder, where = Path(name), ("--data-dir", args.data_dir)
+        for number in (1, runs):
+            timed(*short, *where, "--together", number, "--out", folder / f"short-{number}")
+        alone = timed(*whole, *where, "--store", folder / "records")
+        one = told(folder / "records")
+    seconds = timed(*whole, *where, "--seeds", runs, "--together", runs, "--store", args.store)
+    gain = runs * alone / seconds
+    print(f"{runs} together {seconds:.0f} s, one alone {alone:.0f} s: {gain:.3f} times the runs per hour")
+    save(args.out, told(args.store) + one, cell=args.only, together=runs, seconds=seconds, seconds_alone=alone, gain=gain)

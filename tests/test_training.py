@@ -45,6 +45,20 @@ def test_the_search_goes_on_from_the_chosen_epoch(task):
     assert state.warmup == {}
 
 
+def test_a_warm_up_longer_than_the_search_goes_on_with_all_rows(task):
+    class Longer(SPRL):
+        def found(self, t, p):
+            return t + 3
+
+    task = replace(task, epochs=40)
+    state = start(task, Longer(), "mlp")
+    last = {epoch.t: epoch for epoch in train(task, state)}
+    T1 = state.method.T1
+    whole = [t for t, epoch in last.items() if epoch.chosen.all() and epoch.facts["gamma"] == 0]
+    assert whole == [T1 - 2, T1 - 1, T1]
+    assert last[T1 + 1].facts["gamma"] > 0
+
+
 def test_the_search_trains_nothing_twice_and_loses_nothing(task):
     """From the chosen epoch on, weights are those of warming up on the kept rows alone and going on with all."""
     task = replace(task, epochs=40)

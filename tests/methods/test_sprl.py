@@ -302,6 +302,23 @@ def test_limit_auto_is_for_many_labels_taken_for_one_other(kind, limited):
     assert int(chosen.sum()) == (int((y == clean).sum()) if limited else 1000)
 
 
+@pytest.mark.parametrize(
+    ("others", "limit", "gamma_d"), [(1, "auto", 50.0), (1, "none", 50.0), (5, "auto", 6.0), (5, "none", 10.0), (9, "agreement", 10.0)]
+)
+def test_gamma_d_auto_is_by_how_many_classes_a_class_is_taken_for(others, limit, gamma_d):
+    """One: pair noise. Nine, which are all: symmetric. Some: people's mistakes, where the limit may keep them out."""
+    index = torch.arange(3000)
+    clean, wrong = index % 10, index // 10 % 20 < 9
+    y = torch.where(wrong, (clean + 1 + index // 200 % others) % 10, clean)
+    p = F.one_hot(clean, 10) * 0.9 + 0.01
+    assert at_epoch(T1 + 1, SPRL(T1=T1, limit=limit), y, p, 60)["gamma_d"].item() == pytest.approx(gamma_d)
+
+
+@pytest.mark.parametrize(("t", "T1"), [(1, 1), (8, 8), (9, 10), (20, 22)])
+def test_what_the_held_out_rows_missed_of_the_warm_up_is_made_up_for(t, T1):
+    assert SPRL().found(t, torch.empty(0, 2)) == T1
+
+
 def test_what_cannot_be_told_is_limited_and_resisted_moderately():
     y = torch.arange(50) % 2
     p = F.one_hot(torch.cat([y[:30], 1 - y[30:]]), 2) * 0.8 + 0.1
