@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -209,6 +210,23 @@ def test_a_run_that_fails_leaves_the_others_alone(config, data, tmp_path, monkey
     for record in store.all(tmp_path / "well"):
         assert store.read(tmp_path / "store", record.key).curves == record.curves
     assert list((tmp_path / "store" / "unfinished").iterdir()) == []  # it would fail again
+
+
+class Mistaken(Standard):
+    """Somebody's method, with a mistake in it."""
+
+    def refresh(self, memory, y, clock, predict):
+        return {} if clock.t < 3 else {"nothing": 1 / 0}
+
+
+def test_a_mistake_in_a_method_fails_its_runs_and_is_told_with_its_place(config, data, tmp_path, monkeypatch):
+    monkeypatch.setitem(METHODS, "mistaken", Mistaken)
+    jobs = planned(config, data, "mistaken,standard").jobs
+    events = trained([[job] for job in jobs], data, tmp_path)
+    assert kinds(events) == [("failed", "mistaken, seed 0"), ("ended", "standard, seed 0")]
+    why = next(event.told for event in events if event.kind == "failed")
+    assert re.fullmatch(r"ZeroDivisionError: division by zero \(test_compare\.py, line \d+\)", why)
+    assert list((tmp_path / "unfinished").iterdir()) == []  # what is mended trains from the beginning
 
 
 def test_a_full_disk_fails_one_run_which_can_be_gone_on_with(config, data, tmp_path, monkeypatch):

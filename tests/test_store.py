@@ -216,6 +216,7 @@ def curves(**some):
         (curves(loss=["x"] * 12), "its curve loss"),
         (curves(loss="abcdefghijkl"), "its curve loss"),
         (curves(test_accuracy=[50.0] * 11 + [None]), "its test accuracies have gaps"),
+        (curves(test_accuracy=[50.0] * 11 + [250.0]), "its test accuracies are no percentages"),
         (lambda c: {**c, "curves": {k: v for k, v in c["curves"].items() if k != "test_accuracy"}}, "its test accuracies have gaps"),
         (changed(summary={}), "its summary"),
         (changed(versions={"torch": 2}), "its versions"),
@@ -270,7 +271,7 @@ def test_the_revision_is_that_of_the_checkout(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("")
     try:
         git("init", "--quiet")
-        assert revision() is None  # part of no commit: installed into a folder of something else's
+        assert revision().startswith("source:")  # part of no commit: installed into a folder of something else's
         git("add", ".")
         git("commit", "--quiet", "--message", "first")
         commit = git("rev-parse", "HEAD")
@@ -280,7 +281,9 @@ def test_the_revision_is_that_of_the_checkout(tmp_path, monkeypatch):
         (package / "new.py").write_text("")
         assert revision() == f"{commit}+changes"
         monkeypatch.setenv("PATH", "")
-        assert revision() is None
+        assert (found := revision()).startswith("source:")
+        package.joinpath("more.py").write_text("")
+        assert revision() != found
     finally:
         store.revision.cache_clear()
 

@@ -104,7 +104,7 @@ def show(
     context: typer.Context,
     name: Name = None,
     only: Only = "",
-    ran: Annotated[bool, typer.Option("--ran", help="Leave out what was not run.")] = False,
+    ran: Annotated[bool, typer.Option("--ran", help="Of a table: leave out what was not run.")] = False,
     format: Annotated[
         Literal["terminal", "markdown", "latex", "csv"], typer.Option(help="Of a table. Figures are PNG and SVG.")
     ] = "terminal",

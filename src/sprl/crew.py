@@ -25,7 +25,7 @@ from sprl.checkpoint import Keeper, load
 from sprl.commands import SIGNALS, within_memory
 from sprl.compare import Job
 from sprl.data import Data
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, reason
 from sprl.run import Row, Run, prepare, read
 from sprl.search import search_of
 from sprl.together import RunError, together
@@ -64,22 +64,22 @@ def trained(group: Group, data: Data, folder: Path, stop: Callable[[], bool], be
                     yield Event("ended", job, record)
             except files.Busy:
                 yield Event("busy", job)
-            except InputError as error:
-                yield Event("failed", job, str(error))
+            except Exception as error:  # a method may be anybody's
+                yield Event("failed", job, reason(error))
         while keepers:
             try:
                 with within_memory(group[0].config.batch_size):
                     yield from fitted(keepers, folder, len(group))
                 return
             except RunError as error:  # the others go on from where they stand
-                failed = {job: error.error for job, keeper in keepers.items() if keeper.run is error.run}
-            except InputError as error:  # what has ended has all that its record takes
+                failed: dict[Job, Exception] = {job: error.error for job, keeper in keepers.items() if keeper.run is error.run}
+            except Exception as error:  # what has ended has all that its record takes
                 failed = dict.fromkeys([job for job, keeper in keepers.items() if not over(keeper.run)] or keepers, error)
             for job, why in failed.items():
                 if why.__cause__ is None:  # it would fail again; one that lacked room or memory can be gone on with
                     shutil.rmtree(keepers[job].folder, ignore_errors=True)
                 del keepers[job]
-                yield Event("failed", job, str(why))
+                yield Event("failed", job, reason(why))
 
 
 def claimed(job: Job, folder: Path, locks: ExitStack) -> store.Record | None:

@@ -1,7 +1,9 @@
 """Mistakes a user can make, each told in one line that says what to do."""
 
 import difflib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 MANY, FEW = 40, 5  # more options than MANY are not told, only the FEW that are nearest
 
@@ -21,6 +23,16 @@ class SprlWarning(UserWarning):
 def printable(text: str) -> str:
     """`text` on one line without control characters: names of files and classes are other people's."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def reason(error: Exception) -> str:
+    """Why, in one line. Of what is no bad input, such as a mistake in a method of one's own, also where."""
+    if isinstance(error, InputError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    known = (str(Path(__file__).parent), "site-packages", "dist-packages")
+    frame = ([frame for frame in frames if not any(part in frame.filename for part in known)] or frames)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
 
 
 def ensure(true: bool, otherwise: str) -> None:

@@ -63,7 +63,7 @@ class Record:
     precision: str
     step: str
     versions: dict[str, str]
-    revision: str | None  # commit of the source that it ran from
+    revision: str | None  # commit of the source that it ran from, or a hash of it
     finished: str  # UTC
 
     @property
@@ -191,8 +191,8 @@ def detection(run: Run, quality: np.ndarray[Any, Any], flagged: np.ndarray[Any, 
 
 
 @cache
-def revision() -> str | None:
-    """The commit of the source that runs here, marked if it was changed since; None where it is no checkout."""
+def revision() -> str:
+    """The commit of the source that runs here, marked if it was changed since; where it is no checkout, a hash of its files."""
     package = Path(__file__).parent
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
 
@@ -204,7 +204,10 @@ def revision() -> str | None:
         git("ls-files", "--error-unmatch", "__init__.py")  # else it is installed within the repository of something else
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
+        found = hashlib.sha256()
+        for path in sorted(package.rglob("*.py")):
+            found.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+        return f"source:{found.hexdigest()[:16]}"
 
 
 def path_of(folder: Path, key: str) -> Path:
@@ -306,6 +309,7 @@ def parse(content: bytes) -> Record:
         fits = type(curve) is list and len(curve) == T
         require(fits and not [v for v in curve if v is not None and not is_number(v)], f"its curve {printable(name)[:40]} is none")
     require(record.test == 0 or len(record.accuracy) == T, "its test accuracies have gaps")
+    require(not [v for v in record.accuracy if not 0 <= v <= 100], "its test accuracies are no percentages")
     require(record.summary.keys() == set(SUMMARY), "its summary has other fields")
     noise = record.summary["noise"]
     require(type(noise) is dict and noise.get("labels_sha256") == record.labels, "its noise is not that of its labels")

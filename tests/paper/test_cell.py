@@ -86,6 +86,12 @@ def test_words_are_found_however_they_are_written():
     assert (only([cell], "gce", optional=False), only([cell], "pets", optional=False)) == ([cell], [])
 
 
+def test_all_that_people_labelled_is_one_word():
+    cells = [Cell("CIFAR-10", "resnet18", noise, None, "sprl", Config()) for noise in ("human:worse", "human:aggre", "clean")]
+    assert only(cells, "human") == cells[:2]
+    assert only(cells, "human:worse") == cells[:1]
+
+
 def test_names_with_spaces_stand_in_quotes():
     cells = [replace(cell_of(), dataset=name) for name in ("my cats", "my dogs", "bob's")]
     for text, names in (("'my cats'", ["my cats"]), ("\"my cats\",'My Dogs'", ["my cats", "my dogs"]), ('"bob\'s"', ["bob's"])):

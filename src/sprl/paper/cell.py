@@ -52,7 +52,8 @@ class Cell:
     def words(self) -> set[str]:
         """By which it may be asked for."""
         rate = [] if self.rate is None else [f"{self.rate:g}", f"{self.noise}:{self.rate:g}"]
-        return {word.lower() for word in (self.dataset, self.config.data, self.network, self.noise, self.method, self.swept, *rate)} - {""}
+        kinds = (self.noise, self.noise.partition(":")[0])  # human:worse is also human
+        return {word.lower() for word in (self.dataset, self.config.data, self.network, *kinds, self.method, self.swept, *rate)} - {""}
 
     @property
     def name(self) -> str:

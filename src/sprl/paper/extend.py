@@ -39,6 +39,8 @@ def extended(recipe: Recipe, methods: Sequence[str] = (), data: Sequence[str] = 
         for name in data:
             check_new(recipe, called(name), {word for cell in cells for word in (cell.dataset, cell.config.data)})
             cells = cells + once(cells, ("network", "noise", "rate", "method"), partial(on, name=name))
+        labellers = all(cell.rule.startswith("labeller") for cell in cells)
+        ensure(not (noises and labellers), f"{recipe.name} is about networks that give labels: --corrupt has nothing to add to it")
         for noise in noises:
             check_new(recipe, noise, {noise for cell in cells if (cell.noise, cell.rate) == named(noise)})
             cells = cells + once(cells, ("dataset", "network", "method"), partial(under, noise=noise))
