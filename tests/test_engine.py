@@ -1,6 +1,7 @@
 """One epoch of training: batches, random streams, snapshots, evaluation mode."""
 
-from dataclasses import replace
+import pickle
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from sprl.core import Step
 from sprl.data.rows import Streamed
 from sprl.engine import Epoch, batch_sizes, label_issues, predict, run_epoch, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
-from sprl.state import restore, snapshot
+from sprl.state import Task, restore, snapshot
 from sprl.training import train, train_pausing
 
 
@@ -142,6 +144,61 @@ def test_prediction_is_in_evaluation_mode_and_restores_training(task):
     torch.testing.assert_close(p.sum(1), torch.ones(len(task.x)))
 
 
+def test_prediction_leaves_every_part_in_the_mode_it_was_in(task):
+    state = start(task, Standard(), dropout_network)
+    network = state.networks[0]
+    network[1].eval()
+    before = {name: part.training for name, part in network.named_modules()}
+    both = predict(state.networks, task.x)
+    assert {name: part.training for name, part in network.named_modules()} == before
+    torch.testing.assert_close(predict(network, task.x), both)  # not of a list, but alone
+    network.eval()
+    predict(nn.ModuleList([network]), task.x)  # a list is made in training mode
+    assert not any(part.training for part in network.modules())
+    with pytest.raises(InputError, match="predict takes a tensor of rows, got ndarray"):
+        predict(network, task.x.numpy())
+
+
+def test_rates_of_groups_fall_from_where_they_began(task):
+    def backbone_and_head(parameters, lr):
+        first, *rest = parameters
+        return torch.optim.SGD([{"params": [first], "lr": lr / 100}, {"params": rest}], lr=lr)
+
+    task = replace(task, optimizer=backbone_and_head, epochs=10)
+    state = start(task, Standard(), "mlp")
+    rates = []
+    for _ in train(task, state):
+        rates.append([group["lr"] for group in state.optimizer.param_groups])
+    assert rates[0] == [task.lr / 100, task.lr]
+    assert rates[-1][1] < task.lr
+    for small, large in rates:
+        assert small == pytest.approx(large / 100)
+
+
+def test_an_epoch_beyond_the_last_is_refused(task):
+    task = replace(task, epochs=2)
+    state = start(task, Standard(), "mlp")
+    for _ in range(2):
+        run_epoch(task, state)
+    before = weights(state)
+    with pytest.raises(InputError, match="all 2 epochs of this task are over"):
+        run_epoch(task, state)
+    assert torch.equal(weights(state), before)
+
+
+def test_what_is_to_be_found_out_is_not_left_out_silently(task):
+    with pytest.raises(InputError, match='T1="auto" is found by `train`: use that, or give T1 a value'):
+        run_epoch(task, start(task, SPRL(), "mlp"))
+
+
+def test_a_row_that_is_not_finite_is_named(task):
+    x = task.x.clone()
+    x[11, 1] = torch.nan
+    task = replace(task, x=x)
+    with pytest.raises(InputError, match="row 11 of x holds NaN or infinite values"):
+        run_epoch(task, start(task, Standard(), "mlp"))
+
+
 def test_rates_fall_and_beta1_changes_after_two_fifths(task):
     state = start(task, Standard(), "mlp")
     seen = []
@@ -197,6 +254,11 @@ def test_wrong_fields_are_refused_before_training(task):
         ({"y": torch.zeros(403)}, r"got torch.float32 \(403,\)"),
         ({"y": torch.zeros(402, dtype=torch.int64)}, r"got torch.int64 \(402,\)"),
         ({"y": torch.arange(403) % 5}, r"labels must lie in 0\.\.3, got 0\.\.4"),
+        ({"epochs": 2.5}, "the epochs of a Task must be a whole number from 1 on, got 2.5"),
+        ({"batch_size": 0}, "the batch_size of a Task must be a whole number from 1 on, got 0"),
+        ({"precision": "bfloat16"}, "unknown precision 'bfloat16'; did you mean 'bf16'?"),
+        ({"augment": None}, "the augment of a Task must be a function, got None"),
+        ({"optimizer": "sgd"}, "the optimizer of a Task must be a function, got 'sgd'"),
     ],
 )
 def test_what_is_no_task_is_refused_at_the_start(task, change, message):
@@ -204,10 +266,35 @@ def test_what_is_no_task_is_refused_at_the_start(task, change, message):
         start(replace(task, **change), Standard(), "mlp")
 
 
+def test_a_task_can_be_pickled(task):
+    assert pickle.loads(pickle.dumps(Task(task.x, task.y, 4, 1))).augment(task.x) is task.x
+
+
 @pytest.mark.parametrize("method", ["sprl", SPRL])
 def test_a_method_is_more_than_its_name(task, method):
     with pytest.raises(InputError, match=r"start takes a method with its fields, such as SPRL\(T1=3\)"):
         start(task, method, "mlp")
+
+
+def method_with(**functions):
+    return dataclass(frozen=True)(type("Mine", (Standard,), functions))()
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (nn.CrossEntropyLoss(), "start takes a method with its fields"),
+        (method_with(init=lambda *_: None), "`init` must return a dict of tensors"),
+        (method_with(init=lambda *_: {"a": 1.0}), "`init` must return a dict of tensors"),
+        (method_with(init=lambda self, y, *_: {"weight": torch.ones(len(y))}), "must not be named weight"),
+        (method_with(refresh=lambda *_: {"new": torch.ones(())}), "`refresh` returned 'new', which its `init` did not make"),
+        (method_with(step=lambda self, logits, *_: logits.sum()), r"`step` must return Step\(loss, chosen\)"),
+        (method_with(step=lambda self, logits, batch, _: Step(logits.sum(), batch.y > 0)), r"a row for each network: \[M, B\]"),
+    ],
+)
+def test_what_a_method_lacks_is_told(task, method, message):
+    with pytest.raises(InputError, match=message):
+        run_epoch(task, start(task, method, "mlp"))
 
 
 def test_label_issues_of_a_run_that_was_stopped_in_its_search(task):

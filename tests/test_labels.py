@@ -286,6 +286,43 @@ def test_a_recorder_refuses_a_batch_of_other_shapes():
             recorder.update(logits, index)
 
 
+@pytest.mark.parametrize(
+    ("index", "why"),
+    [
+        ([0, -1], r"positions in y, which lie in 0\.\.2, got -1\.\.0"),
+        ([0, 3], r"positions in y, which lie in 0\.\.2, got 0\.\.3"),
+        ([0.0, 1.0], "index must be int64, the samples' positions in y, got float32"),
+        ([True, False], "got bool"),
+        *((torch.tensor([0, 1], dtype=kind), f"got {str(kind)[6:]}") for kind in (torch.uint8, torch.int16, torch.float64)),
+    ],
+)
+def test_what_are_no_positions(index, why):
+    recorder = Recorder([0, 1, 1], num_classes=2)
+    with pytest.raises(InputError, match=why):
+        recorder.update(torch.zeros(2, 2), index)
+    assert not recorder.memory["visits"].any()
+
+
+@pytest.mark.parametrize("index", [[0, 2], np.array([0, 2]), torch.tensor([0, 2], dtype=torch.int32)])
+def test_positions_of_any_kind(index):
+    recorder = Recorder([0, 1, 1], num_classes=2)
+    recorder.update(torch.zeros(2, 2), index)
+    assert recorder.memory["visits"].tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("index", [[], torch.arange(0)])
+def test_an_empty_batch_is_no_visit(index):
+    p, y = two_heaps()
+    first, second = recorded(p, y), recorded(p, y)
+    second.update(torch.zeros(0, 2), index)
+    assert all(torch.equal(first.memory[name], value) for name, value in second.memory.items())
+
+
+def test_too_few_names_are_refused():
+    with pytest.raises(InputError, match="2 names are too few for 3 classes: give one for each, in their order"):
+        recorded([[0.5, 0.3, 0.2]] * 4, [0, 1, 1, 0]).label_issues(classes=["cat", "dog"])
+
+
 def test_a_recorder_goes_on_from_a_checkpoint(tmp_path):
     p, y = two_heaps()
     first = recorded(p, y, visits=3)
@@ -306,3 +343,15 @@ def test_a_checkpoint_of_something_else_is_refused():
         recorder.load_state_dict(Recorder([0, 1, 1, 0], num_classes=2).state_dict())
     with pytest.raises(InputError, match="has no 'previous'"):
         recorder.load_state_dict({"weight": torch.zeros(3)})
+
+
+def test_a_checkpoint_of_the_same_labels_in_another_order_is_refused():
+    p, y = two_heaps()
+    first = recorded(p, y)
+    state = first.state_dict()
+    with pytest.raises(InputError, match="of other labels, or of these in another order: give y as it was when the state was saved"):
+        Recorder(y[::-1], num_classes=2).load_state_dict(state)
+    del state["labels"]  # as states were before
+    second = Recorder(torch.tensor(y), num_classes=2)
+    second.load_state_dict(state)
+    assert torch.equal(second.memory["support"], first.memory["support"])

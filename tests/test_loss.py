@@ -1,7 +1,9 @@
 """SPRLLoss in a plain loop, and its state."""
 
 import copy
+import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +76,21 @@ def test_state_of_other_data_or_epochs_is_refused():
         SPRLLoss(torch.arange(41) % 2, 2, epochs=6, T1=2).load_state_dict(state)
 
 
+def test_state_of_other_labels_or_settings_is_refused():
+    first = small(gamma_d=5)
+    walk(first, 3, torch.Generator().manual_seed(0))
+    state = first.state_dict()
+    with pytest.raises(InputError, match="of other labels, or of these in another order: give y as it was"):
+        SPRLLoss((torch.arange(40) + 1) % 2, 2, epochs=6, T1=2, gamma_d=5).load_state_dict(state)
+    for fields, why in (({"gamma_d": 6}, "gamma_d=5.0, this loss of gamma_d=6.0"), ({"gamma_d": 5, "T1": 3}, "T1=2, this loss of T1=3")):
+        with pytest.raises(InputError, match=f"the saved state is of {why}"):
+            small(**fields).load_state_dict(state)
+    del state["_extra_state"]["memory"]["labels"], state["_extra_state"]["fields"]  # as states were before
+    old = small(gamma_d=5)
+    old.load_state_dict(state)
+    assert torch.equal(old.memory["visits"], first.memory["visits"])
+
+
 def test_evaluation_mode_changes_nothing_and_outlives_the_last_epoch():
     loss = small()
     walk(loss, 6, torch.Generator().manual_seed(0))
@@ -111,7 +128,39 @@ def test_an_evaluation_pass_must_be_given_where_it_is_asked_for(task):
         loss.end_epoch()
     state = start(task, SPRL(T1=2), "mlp")
     loss.end_epoch(lambda: predict(state.networks, task.x))
-    assert loss.clock.t == 3
+    assert loss.clock.t == 2  # what was refused did not count
+
+
+def test_probabilities_may_be_coarse_or_an_array():
+    torch.manual_seed(0)
+    logits = torch.randn(40, 500) * 4
+    for p in (logits.softmax(1), logits.bfloat16().softmax(1), logits.half().softmax(1), logits.softmax(1).numpy()):
+        loss = SPRLLoss(torch.arange(40) % 4, 500, epochs=60, T1=1, predictions="evaluated", limit="none")
+        loss(logits, torch.arange(40))
+        for _ in range(2):
+            loss.end_epoch(lambda p=p: p)
+        assert 0 < loss.memory["chosen"].sum() < 40
+
+
+@pytest.mark.parametrize(
+    ("p", "why"),
+    [
+        (torch.tensor([[4.0, -3.0]] * 40), r", none negative and their sum 1; got numbers in -3\.\.4: if .* apply softmax\(1\)"),
+        (torch.tensor([[4.0, 3.0]] * 40), r", .*; got numbers in 3\.\.4: if they are logits"),
+        (torch.tensor([[1.5, -0.5]] * 40), r", .*; got numbers in -0\.5\.\.1\.5"),
+        (torch.full((40, 2), math.nan), r", .*; got numbers in nan\.\.nan"),
+        (torch.full((39, 2), 0.5), r"; got the shape \(39, 2\)"),
+        (np.full((40, 3), 1 / 3), r"; got the shape \(40, 3\)"),
+        ([[0.5, 0.5]] * 40, ", as a tensor; got a list"),
+        (None, ", as a tensor; got a NoneType"),
+    ],
+)
+def test_what_are_no_probabilities(p, why):
+    loss = small(predictions="evaluated")
+    loss(torch.zeros(40, 2), torch.arange(40))
+    with pytest.raises(InputError, match=r"predict must return probabilities \[40, 2\], a row for each sample in the order of y" + why):
+        loss.end_epoch(lambda: p)
+    assert loss.clock.t == 1
 
 
 def test_label_issues_name_the_wrong_labels(task):
@@ -173,3 +222,30 @@ def test_a_batch_of_other_shapes_is_refused(logits, index, got):
     with pytest.raises(InputError, match=rf"a batch is logits \[B, 2\] and an index \[B\], the samples' positions in y; got {got}"):
         loss(torch.zeros(logits), index)
     assert not loss.memory["visits"].any()
+
+
+@pytest.mark.parametrize("index", [torch.arange(0), []])
+@pytest.mark.parametrize("epochs", [0, 4])
+def test_an_empty_batch_is_no_visit_and_its_loss_is_zero(index, epochs):
+    loss = small()
+    walk(loss, epochs, torch.Generator().manual_seed(0))
+    before = copy.deepcopy(loss.memory)
+    x = torch.zeros(0, 3)
+    network = torch.nn.Linear(3, 2)
+    value = loss(network(x), index)
+    value.backward()
+    assert value.item() == 0
+    assert not network.weight.grad.any()
+    for name, old in before.items():
+        torch.testing.assert_close(loss.memory[name], old, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_outputs_of_a_network_are_no_logits():
+    with pytest.raises(InputError, match=r"logits must be a tensor \[B, 2\], got a tuple: give the logits in it alone"):
+        small()((torch.zeros(8, 2),), torch.arange(8))
+
+
+def test_the_loss_can_be_compiled_whole():
+    loss = small()
+    torch.compile(loss, fullgraph=True, backend="eager")(torch.zeros(8, 2), torch.arange(8))
+    assert loss.memory["visits"].sum() == 8

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from conftest import clusters, write_shots
 from safetensors.torch import save_file
 
@@ -88,3 +89,25 @@ def test_pixels_are_no_pictures_of_floats(tmp_path):
     for rows in (x, tmp_path / "q.npy"):
         with pytest.raises(InputError, match="other numbers than uint8 pixels, these are uint8: give them as in training, such as x / 255"):
             model.predict(rows)
+
+
+@pytest.mark.parametrize("kind", ["table", "features", "pixels"])
+def test_the_module_alone_takes_its_inputs(kind, frame, of_table, tmp_path):
+    rng = np.random.default_rng(0)
+    x = {"table": frame, "features": rng.normal(3, 5, (20, 6)), "pixels": rng.integers(0, 256, (20, 9, 9), dtype=np.uint8)}[kind]
+    model = of_table[0]
+    if kind != "table":
+        np.savez(tmp_path / "a.npz", x=x, y=np.arange(20) % 2)
+        model = run_of(tmp_path / "a.npz", tmp_path / "run")
+    expected = model.predict_proba(x)
+    assert not any(part.training for part in model.module.modules())  # as it was before
+    with torch.no_grad():
+        assert np.allclose(model.module(model.inputs(x)).softmax(1), expected, atol=1e-5)
+
+
+def test_a_model_can_be_exported(of_table, frame):
+    model, expected = of_table
+    x = model.inputs(frame)
+    exported = torch.export.export(model.module, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},)).module()
+    with torch.no_grad():
+        assert np.allclose(exported(x[:7]).softmax(1), expected[:7], atol=1e-5)

@@ -145,12 +145,16 @@ def test_a_network_that_does_not_fit_is_told_so(network, message):
 
 def test_a_module_is_copied_with_its_weights():
     module = nn.Linear(4, 3)
-    first, second = build(module, (4,), 3, count=2)
-    assert torch.equal(first.weight, module.weight)
+    [copied] = build(module, (4,), 3)
+    assert torch.equal(copied.weight, module.weight)
     with torch.no_grad():
-        first.weight += 1
-    assert not torch.equal(first.weight, module.weight)
-    assert torch.equal(second.weight, module.weight)
+        copied.weight += 1
+    assert not torch.equal(copied.weight, module.weight)
+
+
+def test_copies_of_one_module_are_no_two_networks():
+    with pytest.raises(InputError, match="trains 2 networks, which must begin with different weights: give a function that makes one"):
+        build(nn.Linear(4, 3), (4,), 3, count=2)
 
 
 def test_a_factory_gives_each_network_its_own_weights():

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,37 @@ def test_the_seed_alone_decides_which_labels_are_wrong():
     np.testing.assert_array_equal(first, again)
     assert 0.3 < (first != other).mean() < 0.9  # two independent draws
     np.testing.assert_array_equal(CLEAN, before)
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, list, lambda y: torch.tensor(y, dtype=torch.uint8)])
+def test_labels_of_any_kind_are_corrupted_alike(kind):
+    np.testing.assert_array_equal(corrupt(kind(CLEAN), "symmetric:0.5", 10, seed=3), corrupt(CLEAN, "symmetric:0.5", 10, seed=3))
+
+
+@pytest.mark.parametrize("clean", [[], np.zeros(0, np.int64)])
+def test_no_labels_stay_none(clean):
+    assert corrupt(clean, "pair:0.2", 2, seed=0).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("clean", "why"),
+    [
+        (torch.zeros(4), "labels must be one whole number a sample, got float32"),
+        (np.zeros(4), "got float64"),
+        (["cat", "dog"], "got <U3"),
+        ([[0, 1]], r"got int64 of shape \(1, 2\)"),
+        ([0, 2], r"labels must lie in 0\.\.1, got 0\.\.2"),
+    ],
+)
+def test_what_are_no_labels(clean, why):
+    with pytest.raises(InputError, match=why):
+        corrupt(clean, "pair:0.2", 2, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "symmetric-all", "pair"])
+def test_a_class_alone_has_no_noise(kind):
+    with pytest.raises(InputError, match=f"{kind} noise needs two classes or more: with 1 no label can be wrong"):
+        corrupt(np.zeros(4, np.int64), f"{kind}:0.2", 1, seed=0)
 
 
 @pytest.mark.parametrize("kind", ["symmetric", "symmetric-all", "pair"])

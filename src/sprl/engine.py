@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from sprl import labels, schedules
-from sprl.core import Clock, Method
+from sprl.core import Clock, Memory, Method
 from sprl.data.rows import Rows, Streamed, fetch
 from sprl.draws import Draws
-from sprl.errors import InputError
+from sprl.errors import InputError, ensure, pick
 from sprl.fields import checked
 from sprl.labels import as_labels, new_record, record, see
 from sprl.networks import Factory, build
 from sprl.ranks import ALONE, Ranks
+from sprl.search import search_of
 from sprl.seeds import stream_seed
 from sprl.state import Precision, Progress, State, Task
 from sprl.stepping import Eager, Stepper, arithmetic, pixels_to_float, tuned
@@ -53,11 +55,15 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
     if task.channels_last and len(task.x.shape) == 4:
         networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     previous, host = place_table((n, task.num_classes), device, half=task.half_memory)
+    optimizer = task.optimizer(networks.parameters(), lr=task.lr)
+    for group in optimizer.param_groups:
+        if float(group["lr"]) != task.lr:
+            group["initial_lr"] = float(group["lr"])  # as PyTorch's schedulers have it: the schedule then goes from there
     return State(
         method=method,
         networks=networks,
-        optimizer=task.optimizer(networks.parameters(), lr=task.lr),
-        memory=new_record(previous) | method.init(task.y, task.num_classes, task.epochs),
+        optimizer=optimizer,
+        memory=joined(new_record(previous), method.init(task.y, task.num_classes, task.epochs)),
         order=torch.Generator().manual_seed(stream_seed(task.seed, "batches")),
         draws=Draws(device, [stream_seed(task.seed, "draws", *([rank] if rank else [])) for rank in range(task.ranks.count)], task.ranks),
         stepper=stepper or Eager(),
@@ -76,8 +82,23 @@ def check(task: Task, method: Method) -> None:
         got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise InputError(f"the y of a Task must be an int64 tensor of {len(x)} labels, one a row, got {got}")
     as_labels(y, task.num_classes)
-    if isinstance(method, str | type):
+    for name, least in (("epochs", 1), ("batch_size", 1)):
+        value = getattr(task, name)
+        ensure(type(value) is int and value >= least, f"the {name} of a Task must be a whole number from {least} on, got {value!r}")
+    pick("precision", task.precision, get_args(Precision))
+    for name in ("augment", "optimizer"):
+        ensure(callable(getattr(task, name)), f"the {name} of a Task must be a function, got {getattr(task, name)!r}")
+    if isinstance(method, type) or not is_dataclass(method):
         raise InputError(f"start takes a method with its fields, such as SPRL(T1=3), got {method!r}; by name: METHODS['sprl']()")
+
+
+def joined(recorded: Memory, own: Memory) -> Memory:
+    """The memory of a run: what is recorded for every method, and the method's own."""
+    fits = isinstance(own, dict) and all(isinstance(value, Tensor) for value in own.values())
+    ensure(fits, "a method's `init` must return a dict of tensors, {} if it remembers nothing")
+    taken = sorted(recorded.keys() & own.keys())
+    ensure(not taken, f"a method's memory must not be named {', '.join(taken)}: what is recorded of every sample is; take another name")
+    return recorded | own
 
 
 def batch_sizes(n: int, batch_size: int) -> list[int]:
@@ -116,9 +137,15 @@ def never() -> bool:
 
 
 def run_epoch(task: Task, state: State, rows: Tensor | None = None, pause: Callable[[], bool] = never) -> Epoch | None:
-    """Train epoch state.t + 1 on all rows, or on those given. None: it was paused after a batch; another call goes on there."""
+    """Train epoch state.t + 1 on all rows, or on those given. None: it was paused after a batch; another call goes on there.
+
+    What a method finds out for itself, such as T1="auto", is found by `train`.
+    """
     progress = state.progress
     if progress.rows is None:
+        ensure(state.t < task.epochs, f"all {task.epochs} epochs of this task are over")
+        if rows is None and (search := search_of(state.method, task.epochs)) is not None:
+            raise InputError(f'{search.field}="auto" is found by `train`: use that, or give {search.field} a value')
         begin_epoch(task, state, rows)
     assert progress.rows is not None
     left = batches_of(progress.rows, task.batch_size, progress.done)
@@ -139,6 +166,7 @@ def begin_epoch(task: Task, state: State, rows: Tensor | None) -> None:
     set_rates(state.optimizer, clock, task.lr)
     changes = state.method.refresh(state.memory, task.y, clock, lambda: predict_with(task, state.networks))
     for name, value in changes.items():
+        ensure(name in state.memory, f"a method's `refresh` returned {name!r}, which its `init` did not make")
         state.memory[name].copy_(value)  # in place: a captured step reads it there
     task.ranks.align(state.memory[name] for name in changes)
     n = len(task.y) if rows is None else len(rows)
@@ -169,11 +197,23 @@ def check_losses(task: Task, state: State) -> None:
     wrong = (~losses.isfinite()).nonzero()
     if len(wrong):
         batch = int(wrong[0])
+        check_rows(task, state, batch)
         count = len(batch_sizes(len(task.y) if progress.rows is None else len(progress.rows), task.batch_size))
         raise InputError(
             f"the loss of epoch {state.t + 1}, batch {batch + 1} of {count}, is {losses[batch].item()}: most likely a learning rate of "
             f"{task.lr:g} is too high, or a weight among the method's settings"
         )
+
+
+def check_rows(task: Task, state: State, batch: int) -> None:
+    """InputError if values of this batch's rows are what is not finite."""
+    rows, x = state.progress.rows, task.x
+    if rows is None or not isinstance(x, Tensor):
+        return
+    index = rows[batch * task.batch_size : (batch + 2) * task.batch_size]  # the last one may be longer
+    bad = index[~x[index].flatten(1).isfinite().all(1)]
+    if len(bad):
+        raise InputError(f"row {int(bad.min())} of x holds NaN or infinite values: leave it out, or fill them in")
 
 
 def visit_unseen(task: Task, state: State) -> None:
@@ -193,15 +233,17 @@ def label_issues(task: Task, state: State, classes: Iterable[Any] | None = None)
 def set_rates(optimizer: torch.optim.Optimizer, clock: Clock, lr: float) -> None:
     """Learning rate and, for optimizers of Adam's kind, beta1 of this epoch."""
     for group in optimizer.param_groups:
-        rate = schedules.learning_rate(clock.t, lr=lr, T=clock.T)
+        rate = schedules.learning_rate(clock.t, lr=group.get("initial_lr", lr), T=clock.T)
         group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
         if "betas" in group:
             group["betas"] = (schedules.adam_beta1(clock.t, T=clock.T), group["betas"][1])
 
 
-def predict(networks: nn.ModuleList, x: Rows, rows: Tensor | None = None, precision: Precision = "fp32") -> Tensor:
-    """Probabilities [N, C] of all rows, or of those given, in evaluation mode, the mean over networks."""
-    return predict_logits(networks, x, rows, precision, keep=probabilities).squeeze(0)
+def predict(networks: nn.Module, x: Rows, rows: Tensor | None = None, precision: Precision = "fp32") -> Tensor:
+    """Probabilities [N, C] of all rows, or of those given, in evaluation mode: of a network, or the mean over a ModuleList of several."""
+    ensure(isinstance(x, Tensor | Streamed), f"predict takes a tensor of rows, got {type(x).__name__}: torch.as_tensor makes one")
+    several = networks if isinstance(networks, nn.ModuleList) else nn.ModuleList([networks])
+    return predict_logits(several, x, rows, precision, keep=probabilities).squeeze(0)
 
 
 def predict_with(task: Task, networks: nn.ModuleList, rows: Tensor | None = None) -> Tensor:
@@ -230,8 +272,6 @@ def predict_logits(
     keep: Callable[[Tensor], Tensor] = lambda logits: logits,
 ) -> Tensor:
     """Logits [M, N, C] in evaluation mode, or what is to be kept of those of each part; each rank computes its share."""
-    was_training = networks.training
-    networks.eval()
     every = torch.arange(len(x), device=x.device) if rows is None else rows
     ranks.align(networks.buffers())
     ranks = ranks if len(every) >= ranks.count else ALONE  # too few to share
@@ -240,12 +280,24 @@ def predict_logits(
     parts = rows.split(max(16, min(batch_size, batch_size * 3 * 32 * 32 // math.prod(x.shape[1:]))))
     logits = torch.empty(0, device=x.device)
     done = 0
-    for part in fetch(x, parts):
-        with arithmetic(precision, x.device):
-            found = keep(torch.stack([network(pixels_to_float(part)) for network in networks]).float())
-        if not done:  # all at once: what is kept of each batch would else lie scattered between what is freed
-            logits = found.new_empty(len(found), len(rows), found.shape[-1])
-        logits[:, done : done + len(part)] = found
-        done += len(part)
-    networks.train(was_training)
+    with evaluating(networks):
+        for part in fetch(x, parts):
+            with arithmetic(precision, x.device):
+                found = keep(torch.stack([network(pixels_to_float(part)) for network in networks]).float())
+            if not done:  # all at once: what is kept of each batch would else lie scattered between what is freed
+                logits = found.new_empty(len(found), len(rows), found.shape[-1])
+            logits[:, done : done + len(part)] = found
+            done += len(part)
     return ranks.whole(logits, len(every))
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode; afterwards each part is in the mode that it was in, which need not be that of the whole."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True

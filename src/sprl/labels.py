@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,10 +86,11 @@ class Recorder:
         self.memory = new_record(torch.zeros(len(self.y), num_classes))
 
     def update(self, logits: Tensor, index: Tensor) -> None:
+        index = as_positions(index, logits, self.memory)
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
-        index = as_positions(index, logits, self.memory)
-        record(self.memory, see(logits.unsqueeze(0), self.y[index]), index)
+        if len(index):
+            record(self.memory, see(logits.unsqueeze(0), self.y[index]), index)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
@@ -101,28 +103,48 @@ class Recorder:
 
     def state_dict(self) -> Memory:
         """A copy of what was recorded, for a checkpoint."""
-        return {name: value.clone() for name, value in self.memory.items()}
+        return saved(self.memory, self.y)
 
     def load_state_dict(self, state: Memory) -> None:
-        self.memory = restored(self.memory, state)
+        self.memory = restored(self.memory, state, self.y)
 
 
-def restored(memory: Memory, saved: Memory) -> Memory:
+def saved(memory: Memory, y: Tensor) -> Memory:
+    """A copy of `memory`, and a checksum of the labels that it is about."""
+    return {name: value.clone() for name, value in memory.items()} | {"labels": torch.tensor(checksum(y))}
+
+
+def restored(memory: Memory, state: Memory, y: Tensor) -> Memory:
     """A copy of what was saved, where `memory` is; InputError if it is of other data."""
     for name, value in memory.items():
-        ensure(name in saved, f"the saved state has no {name!r}: it is of something else")
-        there, needed = tuple(saved[name].shape), tuple(value.shape)
+        ensure(name in state, f"the saved state has no {name!r}: it is of something else")
+        there, needed = tuple(state[name].shape), tuple(value.shape)
         ensure(there == needed, f"the saved {name!r} has the shape {there}, not {needed}: it is of other data")
-    return {name: saved[name].to(value.device, copy=True) for name, value in memory.items()}
+    same = "labels" not in state or int(state["labels"]) == checksum(y)  # states of old have none
+    ensure(same, "the saved state is of other labels, or of these in another order: give y as it was when the state was saved")
+    return {name: state[name].to(value.device, copy=True) for name, value in memory.items()}
+
+
+def checksum(y: Tensor) -> int:
+    return zlib.crc32(y.cpu().numpy().tobytes())
 
 
 def as_positions(index: Sequence[int] | Tensor, logits: Tensor, memory: Memory) -> Tensor:
-    """Where a batch's samples stand, on the device of its logits. Only shapes are checked: to look at values would make a GPU wait."""
-    index, num_classes = torch.as_tensor(index, device=logits.device), memory["previous"].shape[1]
+    """Where a batch's samples stand, on the device of its logits. Values are looked at on the host alone: a GPU would have to wait."""
+    n, num_classes = memory["previous"].shape
+    if not isinstance(logits, Tensor):
+        raise InputError(f"logits must be a tensor [B, {num_classes}], got a {type(logits).__name__}: give the logits in it alone")
+    index = torch.as_tensor(index)
     if index.ndim != 1 or logits.shape != (len(index), num_classes):
         given = f"logits {tuple(logits.shape)} and an index {tuple(index.shape)}"
         raise InputError(f"a batch is logits [B, {num_classes}] and an index [B], the samples' positions in y; got {given}")
-    return index
+    if len(index) and index.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"index must be int64, the samples' positions in y, got {str(index.dtype).removeprefix('torch.')}")
+    if len(index) and index.device.type == "cpu" and not torch.compiler.is_compiling():
+        low, high = (int(end) for end in index.aminmax())
+        if not 0 <= low <= high < n:
+            raise InputError(f"index must be the samples' positions in y, which lie in 0..{n - 1}, got {low}..{high}")
+    return index.to(logits.device, torch.int64)
 
 
 def warn_of_positions(memory: Memory) -> None:
@@ -134,7 +156,7 @@ def warn_of_positions(memory: Memory) -> None:
         warnings.warn(told, SprlWarning, stacklevel=3)
 
 
-def as_labels(y: Sequence[int] | Tensor, num_classes: int) -> Tensor:
+def as_labels(y: Sequence[int] | NDArray[Any] | Tensor, num_classes: int) -> Tensor:
     """Class numbers as int64 [N], checked."""
     labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
@@ -169,11 +191,13 @@ def label_issues(memory: Memory, y: Tensor, classes: Iterable[Any] | None = None
     """A row for each sample: what was given, what is suggested, and how sure of it a careful reader may be."""
     import pandas as pd
 
+    num_classes = memory["previous"].shape[1]
+    names = pd.Series(list(range(num_classes) if classes is None else classes))
+    ensure(len(names) >= num_classes, f"{len(names)} names are too few for {num_classes} classes: give one for each, in their order")
     quality = label_quality(memory).double().cpu().numpy()
     wrong = judge(quality, y.cpu().numpy()).wrong
-    few = (torch.bincount(y, minlength=memory["previous"].shape[1])[y] <= FEW).cpu().numpy()
+    few = (torch.bincount(y, minlength=num_classes)[y] <= FEW).cpu().numpy()
     best, confidence = suggest(memory["previous"], y, torch.from_numpy(wrong))
-    names = pd.Series(list(range(memory["previous"].shape[1]) if classes is None else classes))
     return pd.DataFrame(
         {
             "is_label_issue": (wrong > 0.5) & ~few,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sprl.core import Batch, Clock, Predict
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, ensure
 from sprl.fields import read_fields
-from sprl.labels import as_labels, as_positions, label_issues, new_record, pred_probs, record, restored, see, warn_of_positions
+from sprl.labels import as_labels, as_positions, label_issues, new_record, pred_probs, record, restored, saved, see, warn_of_positions
 from sprl.methods.sprl import SPRL
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+CLOSE = 1e-2  # how far from 1 probabilities may sum: bfloat16 is coarse
 
 
 class SPRLLoss(nn.Module):
@@ -52,9 +56,11 @@ class SPRLLoss(nn.Module):
         """The loss of logits [B, C]. In training mode the predictions are recorded; in evaluation mode nothing changes."""
         if self.training and self.clock.t > self.clock.T:
             raise InputError(f"all {self.clock.T} epochs are over: make SPRLLoss with as many epochs as the loop runs")
+        index = as_positions(index, logits, self.memory)
         if self.y.device != logits.device:
             self.y, self.memory = self.y.to(logits.device), {k: v.to(logits.device) for k, v in self.memory.items()}
-        index = as_positions(index, logits, self.memory)
+        if not len(index):
+            return logits.float().sum()  # 0, with a gradient; the mean of nothing is NaN
         stacked, batch = logits.unsqueeze(0), Batch(index, self.y[index])
         loss, seen = self.method.step(stacked, batch, self.memory).loss, see(stacked, batch.y)
         if self.training:
@@ -66,9 +72,24 @@ class SPRLLoss(nn.Module):
         """Choose the next epoch's curriculum. `predict` () -> probabilities [N, C] is needed with predictions="evaluated" alone."""
         if self.clock.t == 1:
             warn_of_positions(self.memory)
-        self.clock = Clock(self.clock.t + 1, self.clock.T)
-        if self.clock.t <= self.clock.T:
-            self.memory |= self.method.refresh(self.memory, self.y, self.clock, predict or _no_predictions)
+        clock = Clock(self.clock.t + 1, self.clock.T)
+        if clock.t <= clock.T:
+            self.memory |= self.method.refresh(self.memory, self.y, clock, lambda: self._evaluated(predict))
+        self.clock = clock  # last: an end that was refused can be tried again
+
+    def _evaluated(self, predict: Predict | None) -> Tensor:
+        """What `predict` returns, checked and where the labels are."""
+        if predict is None:
+            raise InputError('predictions="evaluated" needs end_epoch(predict), a function that returns probabilities [N, C]')
+        p, shape = predict(), tuple(self.memory["previous"].shape)
+        p = torch.tensor(p) if isinstance(p, np.ndarray) else p
+        what = f"predict must return probabilities {list(shape)}, a row for each sample in the order of y"
+        ensure(isinstance(p, Tensor), f"{what}, as a tensor; got a {type(p).__name__}")
+        ensure(p.shape == shape, f"{what}; got the shape {tuple(p.shape)}")
+        if not ((p >= 0).all() and ((p.sum(1, dtype=torch.float32) - 1).abs() <= CLOSE).all()):
+            got = f"numbers in {p.min():.3g}..{p.max():.3g}"
+            raise InputError(f"{what}, none negative and their sum 1; got {got}: if they are logits, apply softmax(1)")
+        return p.detach().to(self.y.device)
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
@@ -82,14 +103,13 @@ class SPRLLoss(nn.Module):
         return pred_probs(self.memory)
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"memory": {name: value.clone() for name, value in self.memory.items()}, "t": self.clock.t, "T": self.clock.T}
+        return {"memory": saved(self.memory, self.y), "t": self.clock.t, "T": self.clock.T, "fields": asdict(self.method)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if state["T"] != self.clock.T:
             raise InputError(f"the saved state is of {state['T']} epochs, this loss of {self.clock.T}")
-        self.memory = restored(self.memory, state["memory"])
+        for name, ours in asdict(self.method).items():
+            theirs = state.get("fields", {}).get(name, ours)  # states of old have none
+            ensure(theirs == ours, f"the saved state is of {name}={theirs!r}, this loss of {name}={ours!r}")
+        self.memory = restored(self.memory, state["memory"], self.y)
         self.clock = Clock(int(state["t"]), self.clock.T)
-
-
-def _no_predictions() -> Tensor:
-    raise InputError('predictions="evaluated" needs end_epoch(predict), a function that returns probabilities [N, C]')

@@ -31,6 +31,7 @@ from sprl.files import BACKBONE, CONFIG, MODEL
 from sprl.methods import METHODS
 from sprl.networks import factory
 from sprl.photos import HEAD, embed, first_line, network
+from sprl.stepping import pixels_to_float
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +47,10 @@ LARGEST = 4096  # pixels of a side that picture files are scaled to before the c
 
 @dataclass(frozen=True)
 class Model:
-    """A trained model: its module (a ModuleList where a method trains several), the classes' names, and how rows become its input."""
+    """A trained model: its module (a ModuleList where a method trains several), the classes' names, and how rows become its input.
+
+    Without us it is `module(inputs(x)).softmax(1)`.
+    """
 
     module: nn.Module
     classes: tuple[str, ...]
@@ -74,20 +78,31 @@ class Model:
         ids, rows = read(Path(path), self.rows, channels, self.resize, self.columns, how)
         return ids, self.probabilities(rows)
 
+    def inputs(self, x: Array | pd.DataFrame) -> Tensor:
+        """An array, or the columns of a DataFrame, as `module` takes it: features scaled, pixels in [0, 1], pictures embedded."""
+        rows = self.rows(x)
+        return pixels_to_float(rows if self.backbone is None else self.embedded(rows))
+
     def rows(self, x: Array | pd.DataFrame) -> Tensor:
-        """An array, or the columns of a DataFrame, as the first module takes it."""
+        """The same before that: pixels as they are stored, pictures for the backbone where there is one."""
         import pandas as pd
 
         if self.columns is not None and isinstance(x, pd.DataFrame):
             x = self.columns(x)
         return self.preprocess(x) if self.backbone is None else Preprocess(channels_first(x).shape[1:])(x)
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    def embedded(self, rows: Tensor | FileRows) -> Tensor:
+        """What the backbone makes of pictures, as `module` takes it."""
+        assert self.backbone is not None
+        return self.preprocess(embed(self.backbone, rows, self.device).numpy())
+
     def probabilities(self, rows: Tensor | FileRows) -> Array:
-        device = next(self.module.parameters()).device
-        if self.backbone is not None:
-            rows = self.preprocess(embed(self.backbone, rows, device).numpy())
-        networks = self.module if isinstance(self.module, nn.ModuleList) else nn.ModuleList([self.module])
-        return predict(networks, Streamed(rows, device)).cpu().numpy()
+        rows = rows if self.backbone is None else self.embedded(rows)
+        return predict(self.module, Streamed(rows, self.device)).cpu().numpy()
 
 
 def load(path: str | Path) -> Model:

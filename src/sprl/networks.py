@@ -173,6 +173,9 @@ def factory(network: str | nn.Module | Factory) -> Factory:
 
 def build(network: str | nn.Module | Factory, shape: Shape, num_classes: int, count: int = 1) -> nn.ModuleList:
     """`count` networks side by side, checked with one forward pass: [2, *shape] must give [2, num_classes]."""
+    if count > 1 and isinstance(network, nn.Module):
+        told = "give a function that makes one, such as lambda shape, classes: Net()"
+        raise InputError(f"this method trains {count} networks, which must begin with different weights: {told}")
     make = factory(network)
     modules = [make(shape, num_classes) for _ in range(count)]
     for module in modules:

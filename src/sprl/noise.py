@@ -3,11 +3,13 @@
 What `--corrupt KIND:VALUE` means is said here; labels of the kind `generated` need more than the true ones, and are made in generated.py.
 """
 
+from __future__ import annotations
+
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,9 @@ from numpy.typing import NDArray
 from sprl.errors import InputError, ensure, pick, printable
 from sprl.registry import Registry
 from sprl.seeds import stream_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Matrix = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -123,17 +128,19 @@ def transition(spec: str, num_classes: int) -> Matrix:
         raise InputError(f"{spec} needs data to train a network on, and has no matrix: sprl train DATA --corrupt {spec}")
     if kind == MATRIX:
         return checked(read_matrix(Path(str(value))), num_classes, str(value))
+    ensure(num_classes > 1, f"{kind} noise needs two classes or more: with {num_classes} no label can be wrong")
     return checked(NOISES[kind](float(value), num_classes), num_classes, f"{kind} noise")
 
 
-def corrupt(clean: Labels, spec: str, num_classes: int, seed: int) -> Labels:
+def corrupt(clean: Sequence[int] | Labels | Tensor, spec: str, num_classes: int, seed: int) -> Labels:
     """Labels drawn from the rows of Q, one draw a sample. They depend on the labels, the noise and the seed alone, never on the method."""
-    if len(clean) and not 0 <= np.min(clean) <= np.max(clean) < num_classes:
-        raise InputError(f"labels must lie in 0..{num_classes - 1}, got {np.min(clean)}..{np.max(clean)}")
+    from sprl.labels import as_labels
+
+    labels = as_labels(clean, num_classes).numpy() if len(clean) else np.zeros(0, np.int64)
     cumulative = transition(spec, num_classes).cumsum(1)
     cumulative /= cumulative[:, -1:]  # to exactly 1, which no u reaches: rounding cannot name a class that Q excludes
-    u = np.random.default_rng(stream_seed(seed, "noise")).random(len(clean))
-    return (u[:, None] >= cumulative[clean]).sum(1)
+    u = np.random.default_rng(stream_seed(seed, "noise")).random(len(labels))
+    return (u[:, None] >= cumulative[labels]).sum(1)
 
 
 def checked(Q: Any, num_classes: int, source: str) -> Matrix:

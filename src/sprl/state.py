@@ -29,6 +29,10 @@ def adam(parameters: Any, lr: float) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=on_gpu)
 
 
+def unchanged(x: Tensor) -> Tensor:
+    return x
+
+
 @dataclass(frozen=True)
 class Task:
     """What a run trains on and how: nothing here changes while it trains."""
@@ -40,7 +44,7 @@ class Task:
     batch_size: int = 128
     lr: float = 1e-3
     seed: int = 0
-    augment: Callable[[Tensor], Tensor] = lambda x: x
+    augment: Callable[[Tensor], Tensor] = unchanged
     optimizer: OptimizerFactory = adam
     precision: Precision = "fp32"  # of the networks' arithmetic; weights, losses and memory stay fp32
     channels_last: bool = False  # weights and activations of pictures as [B, H, W, C] in memory

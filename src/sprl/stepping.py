@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, ensure
 from sprl.labels import Seen, record, see
 from sprl.ranks import Ranks, in_parallel
 from sprl.seeds import stream_seed
@@ -76,6 +76,8 @@ def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forw
     raw = task.x[index] if raw is None else raw
     y = task.y[index]
     step, seen = forward(state.networks, state.method, task.augment, task.precision, raw, index, y, state.memory)
+    fits = isinstance(step, Step) and step.chosen.shape == (len(state.networks), len(index))
+    ensure(fits, "a method's `step` must return Step(loss, chosen), with `chosen` a row for each network: [M, B]")
     state.optimizer.zero_grad(set_to_none=True)
     step.loss.backward()
     convolution.join()
