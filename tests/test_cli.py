@@ -26,6 +26,7 @@ from sprl.files import make_folder, write_config, write_results
 from sprl.noise import corrupt
 from sprl.run import prepare
 from sprl.show import TUNED
+from sprl.tune import held_out_accuracy
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 TABLES = {"config.json", "metrics.jsonl", "summary.json", "labels.csv"}
@@ -337,6 +338,36 @@ def test_tune_names_all_that_it_was_asked(pets, capsys, monkeypatch):
     last = out.splitlines()[-1]
     assert last.startswith("Next      sprl train 'my pets.csv' --label-column kind ")
     assert command(capsys, *shlex.split(last)[2:])[0] == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_search_names_the_best_so_far(pets, capsys, monkeypatch, number, code):
+    monkeypatch.chdir(pets)
+    words = ("tune", "pets.npz", "--epochs", 4, "--folds", 2)
+    whole = command(capsys, *words)[1]
+    trials = [line for line in whole.splitlines() if line.startswith("T1")]
+    left, score = None, held_out_accuracy
+
+    def interrupted(*args):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            signal.raise_signal(number)
+        return score(*args)
+
+    monkeypatch.setattr("sprl.tune.held_out_accuracy", interrupted)
+    left = 2 + 3 * 2 + 1  # two folds of warm-ups and of three trials, and one more
+    ended, out, told = command(capsys, *words)
+    *_, last, stopped, following = out.splitlines()
+    assert (ended, told, last) == (code, "", trials[2])
+    assert stopped.startswith("Stopped   after 3 of at most 9 trials")
+    best = max(trials[:3], key=lambda line: float(line.split()[-2])).split()
+    assert following.startswith("Next      sprl train pets.npz")
+    assert following.endswith(f"--set T1={best[1]} --set gamma_d={best[3]}")
+    left = 2
+    ended, out, told = command(capsys, *words)
+    assert (ended, told) == (code, "")
+    assert out.splitlines()[-1].startswith("Stopped   before the first trial ended")
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])

@@ -243,7 +243,7 @@ def test_a_data_set_that_is_not_there_is_named_and_the_others_are_run(home, caps
         ("bench table2 --short --corrupt symmetric:2", "noise 'symmetric:2' is out of bounds: a share of labels is at least 0 and below 1"),
         ("bench table2 --short --corrupt pair:0.6", "pair noise of 0.6 is out of bounds"),
         ("show fig5 --format csv", "fig5 is a figure, drawn as PNG and SVG: leave out --format"),
-        ("show table2 --out table.md", "in which format is table.md to be? --format markdown, latex or csv"),
+        ("show table2 --out table.txt", "in which format is table.txt to be? --format markdown, latex or csv"),
         ("show table2 --format html", "--format"),
         ("show table2 --format csv --out pets.npz/x", "cannot write to pets.npz"),
         ("show table2 --store nowhere", "there is no folder nowhere"),
@@ -300,6 +300,17 @@ def test_what_is_left_out_is_counted(home, capsys):
         assert "on digits; it is not the paper's setting" in out
         assert "mean test accuracy of the last ten epochs (of 6: all)" in out
     assert "1 of 3 cells run" in ran(capsys, "show", "table2", *words, "--ran", "--format", "csv", "--out", "few.csv")
+
+
+def test_a_file_has_the_format_of_its_ending_and_stays_unless_told(home, capsys):
+    words = ("show", "table2", "--only", "cifar10 resnet18 sprl")
+    for name, kind in (("a.csv", "csv"), ("b.MD", "markdown"), ("c.tex", "latex")):
+        Path(name).write_text("mine")
+        code, _, error = sprl(capsys, *words, "--out", name)
+        assert (code, error) == (2, f"sprl: {name} is there already: choose another --out, or --overwrite it\n")
+        assert Path(name).read_text() == "mine"
+        ran(capsys, *words, "--out", name, "--overwrite")
+        assert Path(name).read_text() == ran(capsys, *words, "--format", kind)
 
 
 def test_data_of_ones_own_is_known_by_its_content(home, capsys, monkeypatch):

@@ -1,14 +1,18 @@
-"""`--together`: each seed's folder is that of the run alone, also when all were stopped and gone on with one by one."""
+"""`--together`: each seed's folder is that of the run alone, also when all were stopped and gone on with one by one. And what is told at
+the end of a run."""
 
+import re
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sprl import commands
 from sprl.commands import Stop, begin, go_on
 from sprl.config import Config
 from sprl.errors import InputError
+from sprl.noise import corrupt
 
 CONFIG = Config(corrupt="symmetric:0.2", epochs=8, seed=3)
 SAME = ("metrics.jsonl", "model.safetensors", "labels.csv")
@@ -66,3 +70,14 @@ def test_a_folder_of_several_is_neither_a_run_nor_made_inside_one(tmp_path):
         go_on(str(tmp_path / "runs"), CONFIG, set(), None, overwrite=False)
     with pytest.raises(InputError, match="holds a run itself"):
         begin(replace(CONFIG, epochs=2), str(tmp_path / "runs" / "seed-3"), overwrite=False, demonstration=False, count=2)
+
+
+def test_the_least_likely_labels_are_named_in_a_short_line(points, tmp_path, capsys):
+    x, clean = points
+    names = np.array([f"{kind}{'w' * 400}" for kind in ("ant", "bee", "cat", "dog")])
+    np.savez(tmp_path / "pets.npz", x=x, y=names[corrupt(clean, "symmetric:0.3", 4, seed=0)])
+    config = Config(data=str(tmp_path / "pets.npz"), epochs=10)
+    assert begin(config, str(tmp_path / "run"), overwrite=False, demonstration=False) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "the least likely:" in line)
+    assert re.search(r" is (ant|bee|cat|dog)w{28}…\? rather (ant|bee|cat|dog)w{28}…;", line)
+    assert len(line) < 400

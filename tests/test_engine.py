@@ -288,8 +288,11 @@ def method_with(**functions):
         (method_with(init=lambda *_: {"a": 1.0}), "`init` must return a dict of tensors"),
         (method_with(init=lambda self, y, *_: {"weight": torch.ones(len(y))}), "must not be named weight"),
         (method_with(refresh=lambda *_: {"new": torch.ones(())}), "`refresh` returned 'new', which its `init` did not make"),
-        (method_with(step=lambda self, logits, *_: logits.sum()), r"`step` must return Step\(loss, chosen\)"),
-        (method_with(step=lambda self, logits, batch, _: Step(logits.sum(), batch.y > 0)), r"a row for each network: \[M, B\]"),
+        (method_with(step=lambda self, logits, *_: logits.sum()), r"`step` must return Step\(loss, chosen\), got a Tensor"),
+        (method_with(step=lambda self, logits, batch, _: Step(logits.sum(), batch.y > 0)), r"here \[1, 32\]; got torch.bool \[32\]"),
+        (method_with(step=lambda self, logits, batch, _: Step(logits.sum(), batch.y[None])), r"got torch.int64 \[1, 32\]"),
+        (method_with(step=lambda self, logits, batch, _: Step(logits.sum((0, 2)), batch.y[None] > 0)), "must be one number"),
+        (method_with(step=lambda self, logits, batch, _: Step(logits.detach().sum(), batch.y[None] > 0)), "computed from the logits"),
     ],
 )
 def test_what_a_method_lacks_is_told(task, method, message):

@@ -46,6 +46,12 @@ def test_a_wrong_matrix_is_refused(monkeypatch):
         corrupt(np.arange(4), "mine:0.3", 4, seed=0)
 
 
+def test_one_that_fails_is_told_with_its_place(monkeypatch):
+    monkeypatch.setitem(NOISES, "mine", lambda rate, num_classes: np.eye(num_classes) / (0 * num_classes // 0))
+    with pytest.raises(InputError, match=r"^mine noise failed: ZeroDivisionError: .* \(test_noise_outside\.py, line \d+\)$"):
+        corrupt(np.arange(4), "mine:0.3", 4, seed=0)
+
+
 def test_the_example_is_what_its_text_says():
     found = {}
     exec(FILE, found)

@@ -125,7 +125,7 @@ def test_without_the_machine_that_has_the_store_another_one_speaks(tmp_path):
 @in_proc
 def test_a_process_that_falls_silent_ends_the_run(tmp_path):
     (tmp_path / "hasty.py").write_text(
-        "import datetime, sprl.cli, sprl.torchrun\nsprl.torchrun.SILENCE = datetime.timedelta(seconds=2)\nsprl.cli.main()\n"
+        "import datetime, sprl.cli, sprl.torchrun\nsprl.torchrun.SILENCE = datetime.timedelta(seconds=6)\nsprl.cli.main()\n"
     )
     process = torchrun(tmp_path, 2, *TRAIN[:-1], "2000", "--out", "run", program=("hasty.py",))
     until(lambda: epochs(tmp_path / "run") > 1, process)

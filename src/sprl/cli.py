@@ -149,7 +149,11 @@ def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     rows: Annotated[
         Path,
-        typer.Argument(metavar="INPUT", help="What the model was trained on: a folder of pictures, one picture, a table, an .npz or .npy."),
+        typer.Argument(
+            metavar="INPUT",
+            help="New rows of the kind that the model was trained on: a folder of pictures, one picture, a table, an .npz or .npy. "
+            "Saved Hugging Face data sets are not read here: give their pictures or table.",
+        ),
     ],
     skip_bad: SkipBad = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the CSV here instead of to the terminal.")] = None,
@@ -183,6 +187,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run 
         "sprl audit runs/photos-1",
         "sprl audit runs/photos-1 --precision 0.95",
         "sprl audit runs/photos-1 --budget 500 --out suspects.csv",
+        "sprl audit runs/photos-1 --reset",
         "sprl audit runs/photos-2 --before runs/photos-1",
     )
 )
@@ -192,6 +197,7 @@ def audit(
         float | None, typer.Option(metavar="P", help="List as many labels as can be named with this expected precision, such as 0.95.")
     ] = None,
     budget: Annotated[int | None, typer.Option(metavar="N", help="List the N most suspicious labels.")] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Mark the usual list in RUN/labels.csv again, where it marks another.")] = False,
     corrections: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="What a review found: from 50 checked labels on, probabilities follow. Default: RUN's, if any."),
@@ -201,11 +207,12 @@ def audit(
 ) -> None:
     """Tell how many labels are wrong, and which: by class, by pairs of classes, one by one.
 
-    Listed are labels that are more likely wrong than right. --precision or --budget make another list, and mark it in RUN/labels.csv.
+    Listed are labels that are more likely wrong than right. --precision or --budget make another list, and mark it in RUN/labels.csv;
+    --reset marks the usual one there again.
     """
     from sprl import reviews
 
-    reviews.audit(run, precision, budget, corrections, out, before)
+    reviews.audit(run, precision, budget, corrections, out, before, reset)
 
 
 @app.command(
@@ -261,6 +268,7 @@ def tune(
 ) -> None:
     """Search SPRL's T1 and gamma_d by cross-validation on the noisy labels, as the paper does; print the command to train with."""
     from sprl import show
+    from sprl.commands import stopping
     from sprl.config import Config
     from sprl.run import prepare
     from sprl.tune import search
@@ -283,7 +291,9 @@ def tune(
     )
     with show.reading() as (say, progress):
         run = prepare(config, say=say, progress=progress)
-    show.tuning(run, search(run, folds), folds)
+    with stopping() as stop:
+        ended = show.tuning(run, search(run, folds, stop), folds)
+    raise typer.Exit(0 if ended else stop.code)
 
 
 app.command(epilog=cli_compare.EXAMPLES)(cli_compare.compare)

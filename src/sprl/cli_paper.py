@@ -32,6 +32,8 @@ sprl show table2 --only "cifar10 resnet18"
 
 sprl show table2 --ran --format markdown --store results/records
 
+sprl show table2 --out table2.tex --overwrite
+
 sprl show figA2 --out figures"""
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="A table or figure: table2, fig5, figA2, ... None: list them.")]
@@ -106,16 +108,21 @@ def show(
     only: Only = "",
     ran: Annotated[bool, typer.Option("--ran", help="Of a table: leave out what was not run.")] = False,
     format: Annotated[
-        Literal["terminal", "markdown", "latex", "csv"], typer.Option(help="Of a table. Figures are PNG and SVG.")
-    ] = "terminal",
+        Literal["terminal", "markdown", "latex", "csv"] | None,
+        typer.Option(help="Of a table. Default: as --out ends, .md, .tex or .csv; else for the terminal. Figures are PNG and SVG."),
+    ] = None,
     short: Short = False,
     method: Method = None,
     data: OtherData = None,
     corrupt: OtherNoise = None,
     store: Store = "records",
     out: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Write a table to this file; figures into this folder. Default for figures: figures.")
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Write a table to this file; figures into this folder (figures, if none is named), over earlier ones."
+        ),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a table: replace the file that is there.")] = False,
 ) -> None:
     """Show one of the paper's tables or figures from records alone: ours beside the paper's.
 
@@ -129,7 +136,8 @@ def show(
         raise InputError(f"there is no folder {store}: --store names where `sprl bench` keeps records")
     recipe = asked_for(context, name, store, method, data, corrupt)
     if recipe is not None:
-        present.note_versions(present.present(recipe, only, short, Path(store), ran, format, None if out is None else Path(out)))
+        shown = present.present(recipe, only, short, Path(store), ran, format, None if out is None else Path(out), overwrite)
+        present.note_versions(shown)
 
 
 def asked_for(

@@ -2,7 +2,8 @@
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MANY, FEW = 40, 5  # more options than MANY are not told, only the FEW that are nearest
@@ -33,6 +34,17 @@ def reason(error: Exception) -> str:
     known = (str(Path(__file__).parent), "site-packages", "dist-packages")
     frame = ([frame for frame in frames if not any(part in frame.filename for part in known)] or frames)[-1]
     return f"{type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
+
+
+@contextmanager
+def blamed(what: str) -> Iterator[None]:
+    """Whatever a function of somebody else's raises, as one line that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} failed: {reason(error)}") from error
 
 
 def ensure(true: bool, otherwise: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sprl.errors import InputError, ensure, pick, printable
+from sprl.errors import InputError, blamed, ensure, pick, printable
 from sprl.registry import Registry
 from sprl.seeds import stream_seed
 
@@ -129,7 +129,9 @@ def transition(spec: str, num_classes: int) -> Matrix:
     if kind == MATRIX:
         return checked(read_matrix(Path(str(value))), num_classes, str(value))
     ensure(num_classes > 1, f"{kind} noise needs two classes or more: with {num_classes} no label can be wrong")
-    return checked(NOISES[kind](float(value), num_classes), num_classes, f"{kind} noise")
+    with blamed(f"{kind} noise"):
+        Q = NOISES[kind](float(value), num_classes)
+    return checked(Q, num_classes, f"{kind} noise")
 
 
 def corrupt(clean: Sequence[int] | Labels | Tensor, spec: str, num_classes: int, seed: int) -> Labels:

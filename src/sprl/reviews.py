@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from sprl import cells, corrections, files
@@ -22,15 +22,15 @@ from sprl.audit import Z90, Array, Selection, Verdict, recalibrate
 from sprl.commands import started_in
 from sprl.config import Config, asked_of, needs_rate
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
-from sprl.errors import InputError, printable
+from sprl.errors import InputError
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
 from sprl.methods import METHODS
 from sprl.model import read_config, start_of
-from sprl.show import console, say
+from sprl.show import console, say, short
 
 ENOUGH = 50  # labels that a person must have checked before the probabilities follow
 PAIRS, SUSPECTS, MOST_CLASSES, WORST_CLASSES = 5, 10, 20, 10  # lines of each
-NAME, BAR = 32, 20  # characters
+BAR = 20  # characters
 
 
 def audit(
@@ -40,16 +40,20 @@ def audit(
     checked: Path | None = None,
     out: Path | None = None,
     before: Path | None = None,
+    reset: bool = False,
 ) -> None:
-    """Tell how many labels are wrong and which; mark those in labels.csv, or write them to `out`, where a list was asked for."""
-    if precision is not None and budget is not None:
-        raise InputError("--precision and --budget each say how long the list is to be: use one of them")
+    """Tell how many labels are wrong and which; mark those in labels.csv, or write them to `out`, where a list was asked for. `reset`: the
+    usual one was."""
+    if (precision is not None) + (budget is not None) + reset > 1:
+        raise InputError("--precision, --budget and --reset each say how long the list is to be: use one of them")
+    if reset and out is not None:
+        raise InputError(f"--reset marks the list in {path / LABELS}, --out leaves that as it is: use one of them")
     if out is not None and os.path.lexists(out):
         raise InputError(f"{out} is there already: choose another --out")
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError(f"cannot write to {out}: there is no such folder")
     read_config(path / CONFIG)  # before a lock is left in a folder that is no run
-    marks = out is None and (precision is not None or budget is not None)
+    marks = out is None and (precision is not None or budget is not None or reset)
     with files.held(path) if marks else nullcontext():
         run = Labelled.read(path)
         found = find_corrections(run, checked)
@@ -73,7 +77,17 @@ def audit(
         elif out is not None:
             files.write_table(out, run.cells.iloc[chosen.rows].assign(**{FLAG: True}))
             say("Written", f"{out}: the list, the most suspicious first")
+        else:
+            show_marked(run, chosen, checked)
     show_next(run, chosen if precision is not None or budget is not None else None)
+
+
+def show_marked(run: Labelled, chosen: Selection, checked: Path | None) -> None:
+    """Where labels.csv marks another list than this one: what an earlier audit was asked for, or what was before a review."""
+    marked = np.flatnonzero(run.table[FLAG])
+    if not np.array_equal(marked, np.sort(chosen.rows)):
+        again = shlex.join(["sprl", "audit", str(run.path), "--reset", *([] if checked is None else ["--corrections", str(checked)])])
+        say("Note", f"{run.path / LABELS} marks another list, of {len(marked):,} labels; to mark this one: {again}")
 
 
 def show_next(run: Labelled, asked: Selection | None) -> None:
@@ -272,12 +286,6 @@ def show_changes(run: Labelled, changes: Changes, chosen: Selection, precision: 
     say("", f"wrong then: {rate(earlier.verdict)}; now: {rate(run.verdict)}")
     say("", f"labels changed since then: {changed.sum():,}, of which on the list now: {(changed & now).sum():,}")
     say("", f"on the list then: {then.sum():,}, of which no longer: {(then & ~now).sum():,}")
-
-
-def short(name: str) -> str:
-    """Other people's text, at most NAME characters wide."""
-    name = printable(name)
-    return name if cell_len(name) <= NAME else set_cell_size(name, NAME - 1).rstrip() + "…"
 
 
 def columns(title: str, rows: Sequence[tuple[str, ...]]) -> None:

@@ -9,10 +9,11 @@ import statistics
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -39,6 +40,7 @@ class Terminal(Console):
 
 console = Terminal(highlight=False)
 HOUR = 3600
+NAME = 32  # characters of a name
 TUNED = (  # what stays from `sprl tune` to `sprl train`
     "data_dir",
     "label_column",
@@ -58,6 +60,12 @@ TUNED = (  # what stays from `sprl tune` to `sprl train`
 def say(title: str, text: str) -> None:
     """A line with a heading in the margin."""
     console.print(Text.assemble((f"{title:<9} ", "bold"), printable(text)), soft_wrap=True)
+
+
+def short(name: str) -> str:
+    """Other people's text, at most NAME characters wide."""
+    name = printable(name)
+    return name if cell_len(name) <= NAME else set_cell_size(name, NAME - 1).rstrip() + "…"
 
 
 @contextmanager
@@ -194,7 +202,7 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     say("Labels", rate(summary))
     say("", f"{summary['label_issues']:,} of {len(run.data.y):,} are more likely wrong than right")
     lowest = labels[labels["is_label_issue"]].nsmallest(3, "label_quality")
-    worst = [f"{row.id} is {row.given_label}? rather {row.predicted_label}" for row in lowest.itertuples()]
+    worst = [f"{short(row.id)} is {short(row.given_label)}? rather {short(row.predicted_label)}" for row in lowest.itertuples()]
     if worst:
         say("", f"the least likely: {'; '.join(worst)}")
     backbone = " backbone.safetensors," if run.backbone is not None else ""
@@ -338,20 +346,27 @@ def field_docs(cls: type[Any]) -> dict[str, str]:
     return docs
 
 
-def tuning(run: Run, trials: Iterator[Trial], folds: int) -> None:
-    """Each trial as it ends, then the command to train with."""
+def tuning(run: Run, trials: Iterator[Trial], folds: int) -> bool:
+    """Each trial as it ends, then the command to train with; where it is broken off, by the best so far. Returns whether it ended."""
     from sprl.config import asked_of
-    from sprl.tune import GAMMAS
+    from sprl.tune import GAMMAS, MOST
 
     runs = f"{folds} folds of each of {len(GAMMAS)} values of gamma_d, then of shorter warm-ups, {run.task.epochs} epochs each"
     say("Tuning", f"T1 and gamma_d of sprl on {run.data.name}: {runs}")
     say("Time", f"about {duration(run.seconds_expected() * folds * (len(GAMMAS) + 2))} on {run.task.device}")
-    done = list[Any]()
-    with console.status("warming up to find T1"):
+    done, ended = list[Any](), False
+    with console.status("warming up to find T1"), suppress(KeyboardInterrupt):
         for trial in trials:
             done.append(trial)
             line = f"T1 {trial.T1:>3}  gamma_d {trial.gamma_d:>4g}  held-out labels predicted {trial.agreement:5.2f} %"
             console.print(line, markup=False)
+        ended = True
+    if not done:
+        say("Stopped", "before the first trial ended: nothing is known yet, and nothing kept")
+        return False
+    if not ended:
+        say("Stopped", f"after {len(done)} of at most {MOST} trials; Next has the best of them, nothing else is kept")
     best = max(done, key=lambda trial: trial.agreement)
     asked = shlex.join([run.config.data, *asked_of(run.config, TUNED)])
     say("Next", f"sprl train {asked} --set T1={best.T1} --set gamma_d={best.gamma_d:g}")
+    return ended

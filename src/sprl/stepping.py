@@ -76,8 +76,7 @@ def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forw
     raw = task.x[index] if raw is None else raw
     y = task.y[index]
     step, seen = forward(state.networks, state.method, task.augment, task.precision, raw, index, y, state.memory)
-    fits = isinstance(step, Step) and step.chosen.shape == (len(state.networks), len(index))
-    ensure(fits, "a method's `step` must return Step(loss, chosen), with `chosen` a row for each network: [M, B]")
+    check_step(step, len(state.networks), len(index))
     state.optimizer.zero_grad(set_to_none=True)
     step.loss.backward()
     convolution.join()
@@ -89,6 +88,15 @@ def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forw
     progress.chosen[index] = step.chosen.any(0)
     progress.losses.index_copy_(0, progress.at.view(1), step.loss.detach().view(1))
     progress.at += 1
+
+
+def check_step(step: Step, networks: int, rows: int) -> None:
+    """InputError where a method of one's own returns something else."""
+    ensure(isinstance(step, Step), f"a method's `step` must return Step(loss, chosen), got a {type(step).__name__}")
+    loss, chosen = step.loss, step.chosen
+    ensure(loss.ndim == 0 and loss.requires_grad, "the loss of a method's `step` must be one number, computed from the logits")
+    fits = chosen.dtype == torch.bool and chosen.shape == (networks, rows)
+    ensure(fits, f"`chosen` of a method's `step` must be bool [M, B], here {[networks, rows]}; got {chosen.dtype} {list(chosen.shape)}")
 
 
 def update(optimizer: torch.optim.Optimizer, idle: Tensor | None) -> None:

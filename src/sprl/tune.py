@@ -1,6 +1,6 @@
 """Search for SPRL's T1 and gamma_d by cross-validation on the noisy labels, as the paper does (section V.A)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,16 +9,17 @@ from torch import Tensor
 
 from sprl.curriculum import longest_warmup
 from sprl.data.rows import select
-from sprl.engine import predict, start
+from sprl.engine import never, predict, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 from sprl.run import Run
 from sprl.search import first_as_good
 from sprl.seeds import stream_seed
 from sprl.state import Task
-from sprl.training import train
+from sprl.training import train_pausing
 
 GAMMAS = (1.0, 5.0, 10.0, 50.0, 100.0, 300.0)
+MOST = len(GAMMAS) + 3  # trials
 
 
 class Trial(NamedTuple):
@@ -29,11 +30,12 @@ class Trial(NamedTuple):
     agreement: float
 
 
-def search(run: Run, folds: int = 5) -> Iterator[Trial]:
+def search(run: Run, folds: int = 5, stop: Callable[[], bool] = never) -> Iterator[Trial]:
     """Each gamma_d with the T1 that plain training's held-out accuracy names; then the best gamma_d with shorter warm-ups.
 
     Under pair noise that accuracy still rises while wrong labels are being learned, so that a shorter warm-up may serve better.
-    The best trial is the one of the largest agreement. Costs `folds` warm-ups and at most folds x (len(GAMMAS) + 3) trainings.
+    The best trial is the one of the largest agreement. Costs `folds` warm-ups and at most folds x MOST trainings.
+    Where `stop` says so, between two batches, it breaks off with a KeyboardInterrupt.
     """
     task = run.task
     if len(task.y) < 2 * folds:
@@ -42,12 +44,12 @@ def search(run: Run, folds: int = 5) -> Iterator[Trial]:
         raise InputError("tuning needs at least 2 epochs")
     parts = split(task, folds)
     longest = longest_warmup(task.epochs)
-    warmups = [held_out_accuracy(run, held, Standard(), longest) for held in parts]
+    warmups = [held_out_accuracy(run, held, Standard(), longest, stop) for held in parts]
     means = [sum(epoch) / folds for epoch in zip(*warmups, strict=True)]
     T1 = first_as_good(means, len(task.y))
 
     def trial(T1: int, gamma_d: float) -> Trial:
-        last = [held_out_accuracy(run, held, SPRL(T1=T1, gamma_d=gamma_d), task.epochs)[-10:] for held in parts]
+        last = [held_out_accuracy(run, held, SPRL(T1=T1, gamma_d=gamma_d), task.epochs, stop)[-10:] for held in parts]
         return Trial(T1, gamma_d, 100 * sum(sum(fold) / len(fold) for fold in last) / folds)
 
     trials = []
@@ -66,7 +68,7 @@ def split(task: Task, folds: int) -> tuple[Tensor, ...]:
     return tuple(by_class[k::folds] for k in range(folds))
 
 
-def held_out_accuracy(run: Run, held: Tensor, method: SPRL | Standard, epochs: int) -> list[float]:
+def held_out_accuracy(run: Run, held: Tensor, method: SPRL | Standard, epochs: int, stop: Callable[[], bool] = never) -> list[float]:
     """Train without the rows `held`; after each epoch, the share of their given labels predicted."""
     rest = torch.ones(len(run.task.y), dtype=torch.bool, device=run.task.device)
     rest[held] = False
@@ -75,7 +77,9 @@ def held_out_accuracy(run: Run, held: Tensor, method: SPRL | Standard, epochs: i
     y = run.task.y[held]
     state = start(task, method, run.config.network)
     accuracies: list[float] = []
-    for epoch in train(task, state):
+    for epoch in train_pausing(task, state, stop):
+        if epoch is None:
+            raise KeyboardInterrupt
         accuracies.append((predict(state.networks, run.task.x, held).argmax(1) == y).float().mean().item())
         if epoch.t == epochs:
             break

@@ -129,13 +129,26 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
     [
         ({"x": GOOD["x"]}, "holds no array 'y'"),
         ({"y": GOOD["y"]}, "holds no array 'x'"),
-        ({**GOOD, "y": np.array([0.5, 1, 0, 1])}, "must be one whole number or string a row, got float64"),
+        ({**GOOD, "y": np.array([0, 0.5, 0, 1])}, r"must be one whole number or string a row, got 0.5 in row 1: .* y.astype\(int\)"),
+        ({**GOOD, "y": np.array([0, 1, np.nan, 1], np.float16)}, "got nan in row 2"),
+        ({**GOOD, "y": np.array([0, 1, 0, np.inf])}, "got inf in row 3"),
+        ({**GOOD, "y": np.array([0, 1, 0, 2.0**53])}, r"got 9007199254740992.0 in row 3"),
+        ({**GOOD, "y": np.eye(4)}, r"must be one whole number or string a row, got float64 of shape \(4, 4\)"),
         ({**GOOD, "y": GOOD["y"][:3]}, r"x of shape \(4, 4\) but y of shape \(3,\)"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no rows"),
         ({"x": np.zeros((4, 0)), "y": GOOD["y"]}, "rows must hold something"),
         ({**GOOD, "x_test": np.array(3), "y_test": GOOD["y"]}, "no rows of x_test"),
         ({**GOOD, "x_test": np.eye(4)}, "only one of x_test and y_test"),
         ({**GOOD, "x_test": np.eye(4)[:0], "y_test": GOOD["y"][:0]}, "0 rows of x_test and 0 of y_test"),
+        ({**GOOD, "x_test": np.eye(4)[:, :3], "y_test": GOOD["y"]}, "bad.npz: x_test has 3 features where x has 4 features"),
+        (
+            {**GOOD, "x": np.zeros((4, 8, 8, 3)), "x_test": np.zeros((4, 8, 9, 3)), "y_test": GOOD["y"]},
+            r"bad.npz: x_test has pictures of shape \(8, 9, 3\) where x has pictures of shape \(8, 8, 3\)",
+        ),
+        (
+            {**GOOD, "x_test": np.zeros((4, 2, 2)), "y_test": GOOD["y"]},
+            r"bad.npz: x_test has pictures of shape \(2, 2\) where x has 4 features",
+        ),
         ({**GOOD, "x_test": np.eye(4), "y_test": np.array([0, 1, 2, 0])}, "y_test holds 2, which is no label of y"),
         (
             {**GOOD, "y": np.array([{}, 1, 2, 3], dtype=object)},
@@ -146,6 +159,17 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
 def test_files_that_cannot_be_used(tmp_path, arrays, message):
     with pytest.raises(InputError, match=message):
         load(save(tmp_path / "bad.npz", **arrays))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_whole_floats_are_labels_and_so_is_a_column_of_them(tmp_path, dtype):
+    y = np.array([2, 0, 10, 2], dtype)
+    data = load(save(tmp_path / "a.npz", x=np.eye(4), y=y, x_test=np.eye(4)[:2], y_test=y[1:3, None]))
+    assert data.classes == ("0", "2", "10")
+    assert (data.y.tolist(), data.y_test.tolist()) == ([1, 0, 2, 1], [0, 2])
+    np.save(tmp_path / "labels.npy", y[::-1, None])
+    assert relabel(data, str(tmp_path / "labels.npy")).tolist() == [1, 2, 0, 1]
+    assert load(save(tmp_path / "b.npz", x=np.eye(2), y=[["dog"], ["cat"]])).classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sprl.data import How, Preprocess, table
+from sprl.data.catalogue import relabel
 from sprl.errors import InputError, SprlWarning
 
 
@@ -89,6 +90,37 @@ def test_labels_become_class_names_in_order(write, labels, classes):
     assert data.classes == classes
     expected = [str(int(float(v))) if ".0" in v else v.strip() for v in labels]
     assert [data.classes[i] for i in data.y] == expected
+
+
+SNOW = 1234567890123456789  # of which float64 cannot tell the next from it
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([SNOW + 1, SNOW, 5], ("5", str(SNOW), str(SNOW + 1))),
+        ([2**60 + 2, 2**60, 2**60 + 1], (str(2**60), str(2**60 + 1), str(2**60 + 2))),
+        ([2**64 - 1, 2**64 - 2, 2**64 - 1], (str(2**64 - 2), str(2**64 - 1))),
+        ([f"{SNOW}", f"{SNOW + 1}", "1.0"], ("1", str(SNOW), str(SNOW + 1))),
+        (["1" + "0" * 40, "-1" + "0" * 40, "9"], ("-1" + "0" * 40, "9", "1" + "0" * 40)),
+        (["7.0", f"{2**53 - 1}.0", "7.0"], ("7", str(2**53 - 1))),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_whole_numbers_are_exact_whatever_their_size(tmp_path, labels, classes, kind):
+    path = tmp_path / f"a.{kind}"
+    frame = pd.DataFrame({"a": [1, 2, 3], "label": labels})
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(path)
+    data = table.load(path, How())
+    assert data.classes == classes
+    assert [int(data.classes[i]) for i in data.y] == [int(str(label).removesuffix(".0")) for label in labels]
+    other = tmp_path / "labels.csv"
+    other.write_text("id,label\n" + "".join(f"{2 - i},{data.classes[c]}\n" for i, c in enumerate(data.y)))
+    assert relabel(data, str(other)).tolist() == data.y.tolist()[::-1]
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=5)  # \r: pandas forgets to quote it
@@ -168,6 +200,9 @@ def test_row_numbers_that_pandas_wrote_are_no_feature(write):
         ("a,label\n1,x\n2,\n3,\n", r"the label is missing in 2 rows \(1, 2, counted from 0\)"),
         ("a,label\n1,x\n2, \n", r"the label is missing in one row \(1, counted from 0\)"),
         ("a,label\n1,0.5\n2,1\n", "the label 0.5 looks like a quantity, not a class"),
+        ("a,label\n1,1.2345678901234568e+18\n2,1\n", r"the label 1.2345678901234568e\+18 is a float too large .* as integers or text"),
+        (f"a,label\n1,{2**53 + 1}.0\n2,1\n", "the label 9007199254740993.0 is a float too large"),
+        ("a,label\n1,1e400\n2,1\n", "the label 1e400 looks like a quantity"),
         ("a,label,split\n1,x,train\n2,x,dev\n", "the split in row 1 is 'dev'"),
         ("a,label,split\n1,x,train\n2,x,\n", "the split in row 1 is ''"),
         ("a,label,split\n1,x,test\n", "no rows to train on"),
@@ -319,6 +354,8 @@ class TestParquet:
         [
             ({"label": [None, "x"] * 3}, r"the label is missing in 3 rows \(0, 2, 4, counted"),
             ({"label": 0.5}, "looks like a quantity"),
+            ({"label": pd.array([SNOW, None] * 3, "Int64")}, "the label is missing in 3 rows"),
+            ({"label": [float(SNOW), 1.0] * 3}, r"the label 1.2345678901234568e\+18 is a float too large"),
             ({"label": [[1]] * 6}, "'label' holds list cells"),
             ({"image": [None] + [{"bytes": b"", "path": "a.png"}] * 5}, "'image' holds the pictures themselves.* save_to_disk"),
             ({"path": "a\0b"}, "the column path holds a NUL"),

@@ -1,11 +1,14 @@
 """New rows for a model: what is left out is told, what cannot be read refused."""
 
+from typing import get_type_hints
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from PIL import Image
 
+from sprl.cli import predict
 from sprl.data import How
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
@@ -34,5 +37,6 @@ def test_files_that_are_no_pictures_are_told(tmp_path, monkeypatch):
 )
 def test_saved_sets_of_hugging_face_are_not_read(tmp_path, resize, columns, instead):
     (tmp_path / "dataset_dict.json").write_text("{}")
+    assert "Saved Hugging Face data sets are not read here" in get_type_hints(predict, include_extras=True)["rows"].__metadata__[0].help
     with pytest.raises(InputError, match=f"is a saved Hugging Face data set, from which no new rows are read: give {instead}$"):
         read(tmp_path, torch.from_numpy, 3, resize, columns, How())

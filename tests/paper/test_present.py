@@ -36,7 +36,12 @@ def test_whatever_is_wrong_with_a_recipe_the_others_are_listed(monkeypatch, caps
     monkeypatch.setitem(RECIPES, "even", Recipe("even", "Even", "Nothing.", list))
     code, out, error = sprl(capsys, "show")
     assert (code, error) == (0, "")
-    assert "odd       Odd (it cannot be run: ZeroDivisionError: division by zero)\n" in out
+    why = r"the recipe odd failed: ZeroDivisionError: division by zero \(test_present\.py, line \d+\)"
+    assert re.search(rf"odd       Odd \(it cannot be run: {why}\)\n", out)
+    for command in ("bench", "show"):
+        code, _, error = sprl(capsys, command, "odd")
+        assert code == 2
+        assert re.fullmatch(f"sprl: {why}\n", error)
     assert "even      Even (0 of 0 runs made)\n" in out
     for command in ("bench", "show"):
         code, _, error = sprl(capsys, command, "even")

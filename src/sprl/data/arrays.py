@@ -8,7 +8,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from sprl.data import Array, Data, Preprocess, encode
+from sprl.data import Array, Data, Preprocess, channels_first, encode
+from sprl.data.columns import EXACT
 from sprl.errors import InputError
 
 MOST = 1032  # deflate cannot shrink bytes more than so many times
@@ -111,6 +112,8 @@ def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: 
         raise InputError(
             f"{path} holds {len(x) if x.ndim else 'no'} rows of x_test and {len(y)} of y_test: as many of both are needed, or neither"
         )
+    if channels_first(x).shape[1:] != preprocess.shape:
+        raise InputError(f"{path}: x_test has {in_words(x)} where x has {in_words(arrays['x'])}: both need the same")
     number = {c: i for i, c in enumerate(classes.tolist())}
     unknown = set(y.tolist()) - number.keys()
     if unknown:
@@ -118,8 +121,24 @@ def read_test(path: Path, arrays: dict[str, Array], classes: Array, preprocess: 
     return {"x_test": preprocess(x), "y_test": np.fromiter((number[v] for v in y.tolist()), np.int64, len(y))}
 
 
+def in_words(x: Array) -> str:
+    """What the rows of x are."""
+    return f"{x.shape[1]} features" if x.ndim == 2 else f"pictures of shape {x.shape[1:]}"
+
+
 def check_labels(path: Path, name: str, y: Array) -> Array:
-    """y, bytes as text."""
+    """y [N], which may be stored as a column: bytes as text, whole floats as whole numbers."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y.ravel()
+    if y.ndim == 1 and y.dtype.kind == "f":
+        odd = ~((np.trunc(y) == y) & (np.abs(y.astype(np.float64)) < EXACT))
+        if odd.any():
+            row = int(odd.argmax())
+            raise InputError(
+                f"{path}: {name} must be one whole number or string a row, got {y[row]} in row {row}: "
+                "drop such rows, or save y.astype(int) if its fractions mean nothing"
+            )
+        return y.astype(np.int64)
     if y.ndim != 1 or y.dtype.kind not in "iuUSb":
         raise InputError(f"{path}: {name} must be one whole number or string a row, got {y.dtype} of shape {y.shape}")
     try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
+EXACT = 2**53  # below which a float tells each whole number from the next
 MOST_VALUES = 50  # of a column of text that becomes features
 NUMBER, TEXT, LIST = KINDS = ("number", "text", "list")
 SCALARS = (str, bool, int, float, Decimal, np.number, np.bool_)
@@ -247,8 +248,8 @@ def texts(cells: pd.Series) -> tuple[Array, list[str]]:
 
 
 def text(value: Any) -> str:
-    """Whole floats read as whole numbers: a gap in a column of whole numbers makes them floats."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    """Whole floats read as whole numbers while they are exact: a gap in a column of whole numbers makes them floats."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < EXACT else str(value)
 
 
 def mean_of(name: str, x: Array, cells: pd.Series) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from sprl.cells import refuse_separators
 from sprl.data import TELLING, Array, Data, How, Preprocess, pictures
-from sprl.data.columns import TEXT, Columns, some, texts
+from sprl.data.columns import EXACT, TEXT, Columns, some, texts
 from sprl.errors import InputError, SprlWarning
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".csv", ".tsv", ".parquet")
 PATHS = ("path", "file_name")  # the latter in Hugging Face's metadata.csv
 SPLITS = {"train": "train", "test": "test", "val": "validation", "valid": "validation", "validation": "validation"}
-WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+WHOLE = re.compile(r"[+-]?[0-9]{1,100}")  # int() refuses numbers of thousands of digits
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 UNNAMED = re.compile(r"Unnamed: [0-9]+")  # pandas' name for a column without one
 # What stands for a missing cell in CSV files of most programs; in labels, ids and paths only "" does.
@@ -150,18 +150,26 @@ def split(path: Path, frame: pd.DataFrame) -> tuple[Array, Array]:
 
 
 def labels_of(source: object, cells: pd.Series) -> Array:
-    """The classes' names [N]. Whole numbers may be stored as floats; quantities and missing labels are refused."""
+    """The classes' names [N]. Whole numbers may be stored as floats that are exact; quantities and missing labels are refused."""
     codes, known = texts(cells)
     names = [word.strip() for word in known]
-    numbers = [name for name in names if NUMBER.fullmatch(name)]
-    if len(numbers) == sum(map(bool, names)) and not all(map(WHOLE.fullmatch, numbers)):
-        for name in numbers:
-            if not float(name).is_integer():
-                raise InputError(f"{source}: the label {name} looks like a quantity, not a class")
-        names = [str(int(float(name))) if name else "" for name in names]
-    given = np.array([*names, ""], dtype=object)[codes]  # a missing cell's code is -1: the last
-    refuse_missing(source, "label", cells.index[given == ""])
-    return given
+    gaps = np.array([*(not name for name in names), True])[codes]  # a missing cell's code is -1: the last
+    refuse_missing(source, "label", cells.index[gaps])
+    if all(map(NUMBER.fullmatch, names)) and not all(map(WHOLE.fullmatch, names)):
+        names = [whole(source, name) for name in names]
+    return np.array(names, dtype=object)[codes]
+
+
+def whole(source: object, name: str) -> str:
+    """The label as a whole number, digit by digit: a float would merge those of more than 15 digits."""
+    if WHOLE.fullmatch(name):
+        return str(int(name))
+    value = float(name)
+    if not value.is_integer():
+        raise InputError(f"{source}: the label {name} looks like a quantity, not a class")
+    if abs(value) >= EXACT:
+        raise InputError(f"{source}: the label {name} is a float too large to tell whole numbers apart: store labels as integers or text")
+    return str(int(value))
 
 
 def classes_of(source: object, label: str, given: Array, held: Array, named: Iterable[str] | None = None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import warnings
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ from sprl.show import console, say
 from sprl.store import Record
 
 Format = Literal["terminal", "markdown", "latex", "csv"]
+ENDINGS: dict[str, Format] = {".md": "markdown", ".tex": "latex", ".csv": "csv"}  # of files
 
 
 def chosen_panels(recipe: Recipe, words: str, short: bool) -> list[Panel]:
@@ -33,17 +35,22 @@ def present(
     short: bool,
     folder: Path,
     ran: bool = False,
-    format: Format = "terminal",
+    format: Format | None = None,
     out: Path | None = None,
+    overwrite: bool = False,
     known: Mapping[str, Record] | None = None,
 ) -> list[Record]:
-    """Print or write a table, or draw a figure; returns the records shown. `known`, by key: those that count; None: all in the store."""
+    """Print or write a table, or draw a figure; returns the records shown. No `format`: what the ending of `out` says, or the terminal's.
+    `known`, by key: the records that count; None: all in the store."""
     records = store.all(folder) if known is None else list(known.values())
     proposed = Proposed(recipe, words, short, folder)
     if recipe.is_figure:
-        if format != "terminal":
+        if format not in (None, "terminal"):
             raise InputError(f"{recipe.name} is a figure, drawn as PNG and SVG: leave out --format")
         return draw(recipe, chosen_panels(recipe, words, short), records, proposed, Path("figures") if out is None else out)
+    if out is not None:
+        check_file(out, overwrite)
+    format = format or ENDINGS.get("" if out is None else out.suffix.lower(), "terminal")
     about = "" if short else recipe.about
     every = tables.rows_of(only(recipe.cells(short), words), records)
     rows = [row for row in every if row.records or not ran]
@@ -61,13 +68,19 @@ def present(
     if out is None:
         print(text, end="")
         return shown
-    if out.is_dir():
-        raise InputError(f"{out} is a folder: --out names the file that a table is written to")
     files.make_place(out.parent)
     with files.aside(out, shared=True) as part:
         part.write_text(text)
     say("Files", f"{out}: {sum(bool(row.records) for row in rows)} of {len(every)} cells run")
     return shown
+
+
+def check_file(out: Path, overwrite: bool) -> None:
+    """Refuse a folder, or a file that is to stay."""
+    if out.is_dir():
+        raise InputError(f"{out} is a folder: --out names the file that a table is written to")
+    if os.path.lexists(out) and not overwrite:
+        raise InputError(f"{out} is there already: choose another --out, or --overwrite it")
 
 
 def note_versions(shown: Iterable[Record]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sprl.config import Config
-from sprl.errors import ensure
+from sprl.errors import blamed, ensure
 from sprl.noise import GENERATED, parse
 from sprl.paper.cell import Cell
 
@@ -66,7 +66,8 @@ class Recipe:
 
     def panels(self, short: bool = False) -> list[Panel]:
         assert self.make_panels is not None
-        found = self.make_panels()
+        with blamed(f"the recipe {self.name}"):
+            found = self.make_panels()
         if not short:
             return found
         brief = dict[str, Panel]()  # by their runs: on the built-in data, panels of several data sets are one
@@ -80,7 +81,8 @@ class Recipe:
     def cells(self, short: bool = False) -> list[Cell]:
         if self.make_cells is None:
             return [cell for panel in self.panels(short) for line in panel.lines for cell in line.cells]
-        found = self.make_cells()
+        with blamed(f"the recipe {self.name}"):
+            found = self.make_cells()
         return self.more(list(dict.fromkeys(new for cell in found if (new := self.shorten(cell)) is not None)) if short else found)
 
     def shorten(self, cell: Cell) -> Cell | None:
