@@ -57,8 +57,9 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
     previous, host = place_table((n, task.num_classes), device, half=task.half_memory)
     optimizer = task.optimizer(networks.parameters(), lr=task.lr)
     for group in optimizer.param_groups:
-        if float(group["lr"]) != task.lr:
-            group["initial_lr"] = float(group["lr"])  # as PyTorch's schedulers have it: the schedule then goes from there
+        own = float(group["lr"])
+        if not math.isclose(own, task.lr, rel_tol=1e-6):  # a tensor's is rounded
+            group["initial_lr"] = own  # as PyTorch's schedulers have it: the schedule then goes from there
     return State(
         method=method,
         networks=networks,
