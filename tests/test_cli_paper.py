@@ -103,8 +103,8 @@ def test_every_table_and_figure_in_its_short_form(home, capsys):
             text = ran(capsys, "show", name, "--short", "--format", kind)
             assert text.startswith(begins)
             assert all(f"{float(row['ours']):.2f}" in text for row in rows)
-            assert ran(capsys, "show", name, "--short", "--format", kind, "--out", f"new/{name}").startswith("Files     new/")
-            assert Path(f"new/{name}").read_text() == text
+            assert ran(capsys, "show", name, "--short", "--format", kind, "--out", f"new/{name}-{kind}").startswith("Files     new/")
+            assert Path(f"new/{name}-{kind}").read_text() == text
     assert len(list(Path("figures").iterdir())) == len(list(Path("again").iterdir())) == 2 * sum(r.is_figure for r in RECIPES.values())
     assert not list(Path("records/unfinished").iterdir())
 
