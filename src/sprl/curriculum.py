@@ -29,7 +29,7 @@ def suits_limit(spreading: Tensor, p: Tensor, y: Tensor) -> Tensor:
 def suiting_gamma_d(spreading: Tensor, limited: Tensor, p: Tensor, y: Tensor, T: int) -> Tensor:
     """The paper's values, which are for heavy noise, and one for people's mistakes, which the limit keeps out; less where fewer labels are
     contradicted and, in proportion, under 60 epochs."""
-    other = torch.where(limited & (spreading < LIMIT_BELOW), 6.0, 10.0)
+    other = torch.where(limited & (spreading < LIMIT_BELOW), 4.0, 10.0)
     heavy = torch.where(spreading < PAIRWISE_BELOW, 50.0, other) * min(1.0, T / 60)
     return heavy * (contradicted(p, y) / HEAVY).clamp(max=1) ** 1.5
 

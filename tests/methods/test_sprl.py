@@ -303,7 +303,7 @@ def test_limit_auto_is_for_many_labels_taken_for_one_other(kind, limited):
 
 
 @pytest.mark.parametrize(
-    ("others", "limit", "gamma_d"), [(1, "auto", 50.0), (1, "none", 50.0), (5, "auto", 6.0), (5, "none", 10.0), (9, "agreement", 10.0)]
+    ("others", "limit", "gamma_d"), [(1, "auto", 50.0), (1, "none", 50.0), (5, "auto", 4.0), (5, "none", 10.0), (9, "agreement", 10.0)]
 )
 def test_gamma_d_auto_is_by_how_many_classes_a_class_is_taken_for(others, limit, gamma_d):
     """One: pair noise. Nine, which are all: symmetric. Some: people's mistakes, where the limit may keep them out."""

@@ -30,7 +30,7 @@ class SPRL:
     of that more on all rows."""
     gamma_d: float | Literal["auto"] = "auto"
     """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto": the paper's values for CIFAR, 50 for pair noise and 10
-    for any other, and 6 for people's mistakes, told apart at T1; less where few labels are contradicted, and under 60 epochs."""
+    for any other, and 4 for people's mistakes, told apart at T1; less where few labels are contradicted, and under 60 epochs."""
     K: int = 10
     """Number of subsets in which the curriculum grows (Eq. 6)."""
     noise_rate: float | None = None
