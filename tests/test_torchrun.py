@@ -26,7 +26,7 @@ from sprl.spread import processes, to_go_on
 from sprl.torchrun import Accord, Link, joined, meet, seated
 
 SRC = str(Path(__file__).parents[1] / "src")
-TRAIN = ("train", "digits", "--corrupt", "symmetric:0.5", "--epochs", "20")
+TRAIN = ("train", "digits", "--corrupt", "symmetric:0.5", "--epochs", "12")
 PIECES = ("metrics.jsonl", "model.safetensors", "labels.csv")
 LOST = "sprl: one of the {} processes was lost or told to end, and the run ends here; "
 GO_ON = "torchrun --nproc-per-node 2 -m sprl train --resume"
@@ -82,7 +82,7 @@ def test_it_is_as_good_as_one_process_and_goes_on_to_the_same_end_when_one_is_ki
     for victim in (0, 1):
         name = f"run-{victim}"
         broken = torchrun(tmp_path, 2, *TRAIN, "--out", name)
-        until(lambda path=tmp_path / name: epochs(path) > 5, broken)
+        until(lambda path=tmp_path / name: epochs(path) > 3, broken)
         os.kill(workers(broken)[victim], signal.SIGKILL)
         began = time.monotonic()
         out = broken.communicate(timeout=120)[0]
