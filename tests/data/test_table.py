@@ -109,12 +109,10 @@ SNOW = 1234567890123456789  # of which float64 cannot tell the next from it
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_whole_numbers_are_exact_whatever_their_size(tmp_path, labels, classes, kind):
     path = tmp_path / f"a.{kind}"
-    frame = pd.DataFrame({"a": [1, 2, 3], "label": labels})
-    if kind == "csv":
-        frame.to_csv(path, index=False)
-    else:
+    if kind == "parquet":
         pytest.importorskip("pyarrow")
-        frame.to_parquet(path)
+    frame = pd.DataFrame({"a": [1, 2, 3], "label": labels})
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
     data = table.load(path, How())
     assert data.classes == classes
     assert [int(data.classes[i]) for i in data.y] == [int(str(label).removesuffix(".0")) for label in labels]
