@@ -83,9 +83,9 @@ def check(task: Task, method: Method) -> None:
         got = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise InputError(f"the y of a Task must be an int64 tensor of {len(x)} labels, one a row, got {got}")
     as_labels(y, task.num_classes)
-    for name, least in (("epochs", 1), ("batch_size", 1)):
+    for name in ("epochs", "batch_size"):
         value = getattr(task, name)
-        ensure(type(value) is int and value >= least, f"the {name} of a Task must be a whole number from {least} on, got {value!r}")
+        ensure(type(value) is int and value >= 1, f"the {name} of a Task must be a whole number from 1 on, got {value!r}")
     pick("precision", task.precision, get_args(Precision))
     for name in ("augment", "optimizer"):
         ensure(callable(getattr(task, name)), f"the {name} of a Task must be a function, got {getattr(task, name)!r}")

@@ -49,7 +49,7 @@ LARGEST = 4096  # pixels of a side that picture files are scaled to before the c
 class Model:
     """A trained model: its module (a ModuleList where a method trains several), the classes' names, and how rows become its input.
 
-    Without us it is `module(inputs(x)).softmax(1)`.
+    Without us it is `module(inputs(x)).softmax(1)`; of several, the mean of that.
     """
 
     module: nn.Module

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
-from sprl.errors import InputError, SprlWarning, ensure
+from sprl.errors import InputError, SprlWarning
 from sprl.labels import Seen, record, see
 from sprl.ranks import Ranks, in_parallel
 from sprl.seeds import stream_seed
@@ -91,12 +91,15 @@ def train_step(task: Task, state: State, index: Tensor, raw: Tensor | None, forw
 
 
 def check_step(step: Step, networks: int, rows: int) -> None:
-    """InputError where a method of one's own returns something else."""
-    ensure(isinstance(step, Step), f"a method's `step` must return Step(loss, chosen), got a {type(step).__name__}")
+    """InputError where a method of one's own returns something else. Once a batch, so that nothing is put into words in vain."""
+    if not isinstance(step, Step):
+        raise InputError(f"a method's `step` must return Step(loss, chosen), got a {type(step).__name__}")
     loss, chosen = step.loss, step.chosen
-    ensure(loss.ndim == 0 and loss.requires_grad, "the loss of a method's `step` must be one number, computed from the logits")
-    fits = chosen.dtype == torch.bool and chosen.shape == (networks, rows)
-    ensure(fits, f"`chosen` of a method's `step` must be bool [M, B], here {[networks, rows]}; got {chosen.dtype} {list(chosen.shape)}")
+    if loss.ndim or not loss.requires_grad:
+        raise InputError("the loss of a method's `step` must be one number, computed from the logits")
+    if chosen.dtype != torch.bool or chosen.shape != (networks, rows):
+        got = f"{chosen.dtype} {list(chosen.shape)}"
+        raise InputError(f"`chosen` of a method's `step` must be bool [M, B], here {[networks, rows]}; got {got}")
 
 
 def update(optimizer: torch.optim.Optimizer, idle: Tensor | None) -> None:
