@@ -14,6 +14,7 @@ from sprl.config import Config, needs_rate
 from sprl.data.rows import Streamed
 from sprl.engine import run_epoch, start
 from sprl.errors import SprlWarning
+from sprl.joint import Joint
 from sprl.methods import METHODS, SPRL, CoTeaching, MentorNet, Standard
 from sprl.noise import corrupt
 from sprl.run import prepare
@@ -231,13 +232,51 @@ def test_a_table_too_large_for_the_gpu_lives_in_the_hosts_memory(pictures, monke
     assert_same(found, expected)
 
 
-def test_runs_together_are_the_runs_alone():
-    configs = [Config(corrupt="symmetric:0.5", epochs=12, seed=seed, method=m) for seed in (0, 1) for m in ("sprl", "standard")]
-    alone = [list(prepare(config)) for config in configs]
-    runs = [prepare(config) for config in configs]
+CONFIGS = [Config(corrupt="symmetric:0.5", epochs=12, seed=seed, method=m) for seed in (0, 1) for m in ("sprl", "standard")]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return [list(prepare(config)) for config in CONFIGS]
+
+
+@pytest.fixture
+def captures(monkeypatch):
+    """How many runs were captured together, each time."""
+    counts, real = [], Joint.capture
+
+    def capture(self, several):
+        counts.append(len(several))
+        return real(self, several)
+
+    monkeypatch.setattr(Joint, "capture", capture)
+    return counts
+
+
+def test_runs_together_are_the_runs_alone(alone, captures):
+    runs = [prepare(config) for config in CONFIGS]
     for _ in together(runs):
         pass
-    assert [run.rows for run in runs] == [rows[-12:] if len(rows) == 12 else counted(rows) for rows in alone]
+    assert max(captures) == len(runs)
+    assert [run.rows for run in runs] == [counted(rows) for rows in alone]
+
+
+def test_runs_that_cannot_be_captured_together_are_so_each(alone, captures, monkeypatch):
+    real = stepping.train_step
+
+    def fails(*args):
+        real(*args)
+        if captures and torch.cuda.is_current_stream_capturing() and not said:
+            torch.ones(1, device="cuda").item()  # which no graph can hold
+
+    monkeypatch.setattr(stepping, "train_step", fails)
+    runs = [prepare(config) for config in CONFIGS]
+    with pytest.warns(SprlWarning, match="cannot be captured as one CUDA graph, so each has its own") as said:
+        for _ in together(runs):
+            pass
+    assert len(said) == len(captures) == 1
+    assert [run.state.stepper.name for run in runs] == ["captured"] * 4
+    assert [run.rows for run in runs] == [counted(rows) for rows in alone]
 
 
 def counted(rows):

@@ -252,9 +252,9 @@ def fit(runs: Sequence[Run], keepers: Sequence[Keeper], pause: Callable[[], bool
                 if row is not None:
                     update(run, row)
                 if stopped:
-                    others = [keeper for keeper in keepers if keeper.run is not run and len(keeper.run.rows) < run.task.epochs]
-                    for keeper in others:
-                        keeper.save()
+                    for keeper in keepers:
+                        if keeper.run is not run:
+                            keeper.save()
                     return
         except InputError:
             for keeper in keepers if len(keepers) > 1 else ():

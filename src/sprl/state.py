@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from sprl.draws import Draws
 from sprl.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
-    from sprl.stepping import Stepper
+    from sprl.stepping import Graph, Stepper
 
 OptimizerFactory = Callable[..., torch.optim.Optimizer]  # (parameters, lr=...)
 Precision = Literal["fp32", "bf16"]
@@ -109,6 +110,7 @@ class State:
     snapshot; 0: the beginning, where the run proper begins afresh."""
     host: Memory = field(default_factory=dict)
     """Tables of `memory` that are too large for the GPU, as the host sees them."""
+    launch: Callable[[Graph], None] = methodcaller("replay")  # a captured step: at once, or with those of others (joint.py)
 
 
 def contents(state: State) -> dict[str, Any]:

@@ -154,13 +154,19 @@ class Eager:
         pass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """A captured step, and what it reads its batch from. All else that it reads belongs to the state, which must outlive it."""
 
     graph: torch.cuda.CUDAGraph
     index: Tensor
     raw: Tensor | None
+    step: Callable[[], None]  # what was captured, to capture it again beside others
+    stream: torch.cuda.Stream  # on which that was
+    state: State
+
+    def replay(self) -> None:
+        self.graph.replay()
 
 
 WARM = 3  # steps of a size before it is captured: cuDNN chooses its algorithms, the optimizer makes its state
@@ -210,7 +216,7 @@ class Captured:
         found.index.copy_(index)
         if raw is not None and found.raw is not None:
             found.raw.copy_(raw)
-        found.graph.replay()
+        state.launch(found)
 
     def warm_up(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
         """A step as it is written, on the stream that captures."""
@@ -234,18 +240,24 @@ class Captured:
 
     def capture(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> Graph:
         graph = torch.cuda.CUDAGraph()
-        convolution.waiting.clear()  # of a step that failed
-        found = Graph(graph, index.clone(), None if raw is None else raw.clone())
+        index, raw = index.clone(), None if raw is None else raw.clone()
+        forward = self.forward_for(task, len(index))
+
+        def step() -> None:
+            convolution.waiting.clear()  # of a step that failed
+            with tuned(task.device):
+                train_step(task, state, index, raw, forward)
+
         saved = snapshot(state)
         state.optimizer.zero_grad(set_to_none=True)
         try:
             # threads that read rows ahead may go on meanwhile
             with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-                train_step(task, state, found.index, found.raw, self.forward_for(task, len(index)))
+                step()
         except BaseException:
             restore(state, saved)
             raise
-        return found
+        return Graph(graph, index, raw, step, self.stream, state)
 
     def forward_for(self, task: Task, size: int) -> Callable[..., tuple[Step, Seen]]:
         """Compiled for full batches; the last one of an epoch, of another size, is not worth the compiler's time."""

@@ -1,4 +1,4 @@
-"""Several runs on one GPU at once: each has its own stream, so that one fills the gaps that another leaves."""
+"""Several runs on one GPU at once: a step of each is a branch of one graph, so that one fills the gaps that another leaves."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,6 +6,7 @@ import torch
 
 from sprl import convolution
 from sprl.errors import InputError
+from sprl.joint import Joint
 from sprl.run import Row, Run
 
 
@@ -20,29 +21,41 @@ class RunError(InputError):
 def together(runs: Sequence[Run]) -> Iterator[tuple[Run, Row | None]]:
     """Train all runs, a batch of each in turn; yields each epoch's row with its run, and None after every turn within an epoch.
 
-    The numbers are those of each run alone. On a CPU they take turns all the same, which gains nothing. One batch a turn, since the GPU
-    starts graphs in the order in which they were launched: many of one run would hold up the others.
+    The numbers are those of each run alone. On a CPU they take turns all the same, which gains nothing.
     """
     device = runs[0].task.device
-    streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    streams = [torch.cuda.Stream(device) if on_gpu else None for _ in runs]
+    joint = Joint(device) if on_gpu else None
+    if on_gpu:
         torch.cuda.synchronize(device)  # what was prepared on another stream is there
     left = [(run, run.train(lambda: True), stream) for run, stream in zip(runs, streams, strict=True)]
+    launches = [run.state.launch for run in runs]
     convolution.alone = len(runs) == 1
     try:
+        if joint:
+            for run in runs:
+                run.state.launch = joint.post
         while left:
+            done, failure = list[tuple[Run, Row | None]](), None
             for turn in list(left):
                 run, rows, stream = turn
-                with torch.cuda.stream(stream):
-                    try:
-                        row = next(rows)
-                    except StopIteration:
-                        left.remove(turn)
-                        continue
-                    except InputError as error:
-                        raise RunError(run, error) from error
-                yield run, row
+                try:
+                    with torch.cuda.stream(stream):
+                        done.append((run, next(rows)))
+                except StopIteration:
+                    left.remove(turn)
+                except InputError as error:
+                    failure = RunError(run, error)
+                    break
+            if joint:
+                joint.depart()
+            yield from done  # from here on each may be saved
+            if failure:
+                raise failure from failure.error
     finally:
         convolution.alone = True
-        if device.type == "cuda":
+        for run, launch in zip(runs, launches, strict=True):
+            run.state.launch = launch
+        if on_gpu:
             torch.cuda.synchronize(device)
