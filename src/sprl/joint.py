@@ -58,9 +58,11 @@ class Joint:
                 joint.register_generator_state(state.draws.cuda)
             with torch.cuda.graph(joint, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
                 for graph in several:
-                    graph.stream.wait_stream(self.stream)
+                    graph.stream.wait_stream(self.stream)  # all of them first: what is waited for below, others would wait for too
+                for graph in several:
                     with torch.cuda.stream(graph.stream), graph.state.draws.lent():
                         graph.step()
+                for graph in several:
                     self.stream.wait_stream(graph.stream)
         except Exception as error:
             warn("the steps of several runs cannot be captured as one CUDA graph, so each has its own", error)
