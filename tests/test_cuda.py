@@ -245,9 +245,9 @@ def captures(monkeypatch):
     """How many runs were captured together, each time."""
     counts, real = [], Joint.capture
 
-    def capture(self, several):
+    def capture(self, several, dues):
         counts.append(len(several))
-        return real(self, several)
+        return real(self, several, dues)
 
     monkeypatch.setattr(Joint, "capture", capture)
     return counts

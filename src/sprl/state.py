@@ -16,7 +16,7 @@ from sprl.draws import Draws
 from sprl.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
-    from sprl.stepping import Graph, Stepper
+    from sprl.stepping import Due, Stepper
 
 OptimizerFactory = Callable[..., torch.optim.Optimizer]  # (parameters, lr=...)
 Precision = Literal["fp32", "bf16"]
@@ -110,7 +110,7 @@ class State:
     snapshot; 0: the beginning, where the run proper begins afresh."""
     host: Memory = field(default_factory=dict)
     """Tables of `memory` that are too large for the GPU, as the host sees them."""
-    launch: Callable[[Graph], None] = methodcaller("replay")  # a captured step: at once, or with those of others (joint.py)
+    launch: Callable[[Due], None] = methodcaller("replay")  # a captured step: at once
 
 
 def contents(state: State) -> dict[str, Any]:

@@ -161,12 +161,26 @@ class Graph:
     graph: torch.cuda.CUDAGraph
     index: Tensor
     raw: Tensor | None
-    step: Callable[[], None]  # what was captured, to capture it again beside others
-    stream: torch.cuda.Stream  # on which that was
+
+
+@dataclass(frozen=True)
+class Due:
+    """A captured step whose batch is in place: all that is left is to launch it, at once or with those of other runs (joint.py)."""
+
+    graph: Graph
+    stepper: Captured
+    task: Task
     state: State
 
     def replay(self) -> None:
-        self.graph.replay()
+        self.graph.graph.replay()
+
+    def trace(self) -> None:
+        """The same step as it is written, which is what was captured."""
+        convolution.waiting.clear()  # of a step that failed
+        with tuned(self.task.device):
+            forward = self.stepper.forward_for(self.task, len(self.graph.index))
+            train_step(self.task, self.state, self.graph.index, self.graph.raw, forward)
 
 
 WARM = 3  # steps of a size before it is captured: cuDNN chooses its algorithms, the optimizer makes its state
@@ -216,7 +230,7 @@ class Captured:
         found.index.copy_(index)
         if raw is not None and found.raw is not None:
             found.raw.copy_(raw)
-        state.launch(found)
+        state.launch(Due(found, self, task, state))
 
     def warm_up(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> None:
         """A step as it is written, on the stream that captures."""
@@ -239,25 +253,17 @@ class Captured:
         here.wait_stream(self.stream)
 
     def capture(self, task: Task, state: State, index: Tensor, raw: Tensor | None) -> Graph:
-        graph = torch.cuda.CUDAGraph()
-        index, raw = index.clone(), None if raw is None else raw.clone()
-        forward = self.forward_for(task, len(index))
-
-        def step() -> None:
-            convolution.waiting.clear()  # of a step that failed
-            with tuned(task.device):
-                train_step(task, state, index, raw, forward)
-
+        found = Graph(torch.cuda.CUDAGraph(), index.clone(), None if raw is None else raw.clone())
         saved = snapshot(state)
         state.optimizer.zero_grad(set_to_none=True)
         try:
             # threads that read rows ahead may go on meanwhile
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-                step()
+            with torch.cuda.graph(found.graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                Due(found, self, task, state).trace()
         except BaseException:
             restore(state, saved)
             raise
-        return Graph(graph, index, raw, step, self.stream, state)
+        return found
 
     def forward_for(self, task: Task, size: int) -> Callable[..., tuple[Step, Seen]]:
         """Compiled for full batches; the last one of an epoch, of another size, is not worth the compiler's time."""
