@@ -120,6 +120,13 @@ def test_the_normalised_form_under_sgd(noisy):
     assert (model.predict(x) == clean).mean() > 0.97
 
 
+class WithAid(nn.Linear):
+    """A network with an auxiliary output while it is trained."""
+
+    def forward(self, x):
+        return (super().forward(x), x) if self.training else super().forward(x)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -137,6 +144,7 @@ def test_the_normalised_form_under_sgd(noisy):
         ({"method": SPRL(T1=50)}, "less than the 12 epochs"),
         ({"network": nn.Linear(6, 3)}, "must return one logit a class"),
         ({"network": lambda shape, num_classes: None}, "returned NoneType, not a torch.nn.Module"),
+        ({"network": lambda shape, num_classes: WithAid(6, num_classes)}, "in training mode the network returns a tuple"),
     ],
 )
 def test_mistakes_are_value_errors_with_one_line(noisy, change, message):
@@ -155,6 +163,7 @@ def test_bad_rows_and_labels(points):
         (x[:1], y[:1], "1 sample is too few"),
         (x, y[:5], "X has 400 rows but y has 5 labels"),
         (x, None, "y is None"),
+        (x, np.eye(4)[y], r"one label a row, got shape \(400, 4\): of one-hot labels take y.argmax\(1\)"),
     ]:
         with pytest.raises(InputError, match=message):
             NoisyLabelClassifier(**quick).fit(rows, labels)

@@ -18,7 +18,7 @@ from sprl.draws import Draws
 from sprl.errors import InputError, ensure, pick
 from sprl.fields import checked
 from sprl.labels import as_labels, new_record, record, see
-from sprl.networks import Factory, build
+from sprl.networks import Factory, build, logits_of
 from sprl.ranks import ALONE, Ranks
 from sprl.search import search_of
 from sprl.seeds import stream_seed
@@ -284,7 +284,7 @@ def predict_logits(
     with evaluating(networks):
         for part in fetch(x, parts):
             with arithmetic(precision, x.device):
-                found = keep(torch.stack([network(pixels_to_float(part)) for network in networks]).float())
+                found = keep(logits_of(networks, pixels_to_float(part)).float())
             if not done:  # all at once: what is kept of each batch would else lie scattered between what is freed
                 logits = found.new_empty(len(found), len(rows), found.shape[-1])
             logits[:, done : done + len(part)] = found

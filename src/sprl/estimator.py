@@ -224,6 +224,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if isinstance(y, pd.Series):
             check_labelled(y)
             y = y.array.to_numpy()  # nullable integers stay whole
+        if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+            raise InputError(f"y should be a 1d array, one label a row, got shape {tuple(y.shape)}: of one-hot labels take y.argmax(1)")
         y = column_or_1d(y, warn=True)
         if y.dtype == object:
             check_labelled(y)

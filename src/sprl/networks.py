@@ -7,7 +7,7 @@ import copy
 import inspect
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -193,3 +193,13 @@ def build(network: str | nn.Module | Factory, shape: Shape, num_classes: int, co
             raise InputError(f"the network returned {got} for two rows but must return one logit a class: (2, {num_classes})")
         module.train()
     return nn.ModuleList(modules)
+
+
+def logits_of(networks: Iterable[nn.Module], x: Tensor) -> Tensor:
+    """What each network makes of the rows. [B, *shape] -> [M, B, C]"""
+    found = [network(x) for network in networks]
+    for logits in found:
+        if not isinstance(logits, Tensor):
+            told = f"in training mode the network returns a {type(logits).__name__}, not one tensor of logits"
+            raise InputError(f"{told}: switch its auxiliary outputs off, or wrap it in a module that returns the first")
+    return torch.stack(found)

@@ -15,6 +15,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from sprl.networks import logits_of
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -87,7 +89,7 @@ class All(nn.Module):
         self.networks = networks
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([network(x) for network in self.networks])
+        return logits_of(self.networks, x)
 
 
 def in_parallel(networks: nn.ModuleList) -> DistributedDataParallel:

@@ -17,6 +17,7 @@ from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import Seen, record, see
+from sprl.networks import logits_of
 from sprl.ranks import Ranks, in_parallel
 from sprl.seeds import stream_seed
 from sprl.state import Precision, State, Task, restore, snapshot
@@ -67,7 +68,7 @@ def forward(
     """From rows as they are stored to the method's loss and what is to be recorded: what can be compiled."""
     x = augment(pixels_to_float(raw))
     with arithmetic(precision, raw.device):
-        logits = torch.stack([network(x) for network in networks]).float()
+        logits = logits_of(networks, x).float()
     return method.step(logits, Batch(index, y), memory), see(logits, y)
 
 

@@ -133,7 +133,7 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
         ({**GOOD, "y": np.array([0, 1, np.nan, 1], np.float16)}, "got nan in row 2"),
         ({**GOOD, "y": np.array([0, 1, 0, np.inf])}, "got inf in row 3"),
         ({**GOOD, "y": np.array([0, 1, 0, 2.0**53])}, r"got 9007199254740992.0 in row 3"),
-        ({**GOOD, "y": np.eye(4)}, r"must be one whole number or string a row, got float64 of shape \(4, 4\)"),
+        ({**GOOD, "y": np.eye(4)}, r"must be one whole number or string a row, got float64 of shape \(4, 4\): .* y.argmax\(1\)"),
         ({**GOOD, "y": GOOD["y"][:3]}, r"x of shape \(4, 4\) but y of shape \(3,\)"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "holds no rows"),
         ({"x": np.zeros((4, 0)), "y": GOOD["y"]}, "rows must hold something"),

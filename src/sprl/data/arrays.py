@@ -140,7 +140,8 @@ def check_labels(path: Path, name: str, y: Array) -> Array:
             )
         return y.astype(np.int64)
     if y.ndim != 1 or y.dtype.kind not in "iuUSb":
-        raise InputError(f"{path}: {name} must be one whole number or string a row, got {y.dtype} of shape {y.shape}")
+        told = f": of one-hot labels take {name}.argmax(1)" if y.ndim == 2 else ""
+        raise InputError(f"{path}: {name} must be one whole number or string a row, got {y.dtype} of shape {y.shape}{told}")
     try:
         return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
     except UnicodeDecodeError as error:
