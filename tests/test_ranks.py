@@ -79,8 +79,8 @@ def one_of_many(rank, count, folder, port):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_they_equal_one_process_up_to_the_order_of_sums(count, tmp_path):
+def test_they_equal_one_process_up_to_the_order_of_sums(tmp_path):
+    count = 3  # batches of 100 fall into unequal shares
     torch.multiprocessing.spawn(one_of_many, (count, str(tmp_path), free_port()), nprocs=count)
     first, *others = [torch.load(tmp_path / f"{rank}.pt") for rank in range(count)]
     for name, method in METHODS.items():

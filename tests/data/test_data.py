@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sprl.data import Preprocess, check_learnable, encode
+from sprl.data import Preprocess, check_learnable, digits, encode
 from sprl.data.catalogue import load, relabel
 from sprl.errors import InputError, SprlWarning
 
@@ -106,6 +106,21 @@ def test_digits_are_the_same_whatever_the_seed():
     assert len(set(data.index)) == 1347
     assert data.ids[0] == f"digits/{data.index[0]}"
     assert abs(np.bincount(data.y_test) - 45).max() <= 2
+
+
+def test_digits_are_scikit_learns_and_split_as_it_would_wherever_it_keeps_them(monkeypatch):
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, y = load_digits().images, load_digits().target
+    train, test = train_test_split(np.arange(len(y)), test_size=450, stratify=y, random_state=0)
+    for _ in range(2):
+        data = load("digits")
+        assert (data.index == np.sort(train)).all()
+        assert (data.y_test == y[test]).all()
+        assert (data.x[:, 0].numpy() == np.round(images[data.index] * (255 / 16))).all()
+        assert (data.x_test[:, 0].numpy() == np.round(images[test] * (255 / 16))).all()
+        monkeypatch.setattr(digits, "find_spec", lambda name: None)
 
 
 def test_arrays_keep_their_class_names_and_positions(tmp_path):
