@@ -10,6 +10,7 @@ from sprl.errors import SprlWarning
 from sprl.joint import ROUNDS, Joint
 
 done = []  # what was launched
+free = [6]  # memory
 
 
 class Stream:
@@ -66,7 +67,7 @@ class Draws:
 class Step:
     """A run's captured step."""
 
-    def __init__(self, name, broken=False):
+    def __init__(self, name, broken=None):
         self.name, self.broken, self.forgotten = name, broken, False
         self.graph, self.state = object(), SimpleNamespace(draws=Draws(name))
         self.stepper = SimpleNamespace(stream=Stream(), forget=self.forget)
@@ -82,7 +83,7 @@ class Step:
         if Played.capturing is None:
             done.append(f"{self.name} as it is written")
         elif self.broken:
-            raise RuntimeError("not in a graph")
+            raise self.broken
         else:
             Played.capturing.steps.append(self.name)
 
@@ -94,6 +95,9 @@ def launched(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[0], 10))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4)
+    free[0] = 6
     joint = Joint(torch.device("cpu"))
 
     def launched(*steps):
@@ -104,6 +108,7 @@ def launched(monkeypatch):
         joint.depart()
         return list(done)
 
+    launched.joint = joint
     return launched
 
 
@@ -129,8 +134,31 @@ def test_one_run_has_nothing_to_be_joined_with(launched):
     assert {tuple(launched(a)) for _ in range(2 * ROUNDS)} == {("a",)}
 
 
+def test_memory_that_is_not_there_is_not_taken(launched):
+    free[0] = 3
+    steps = Step("a"), Step("b")
+    assert {tuple(launched(*steps)) for _ in range(2 * ROUNDS)} == {("a", "b")}
+
+
+def test_ctrl_c_loses_no_step(launched):
+    a, b = Step("a"), Step("b", broken=KeyboardInterrupt())
+    for _ in range(ROUNDS - 1):
+        launched(a, b)
+    with pytest.raises(KeyboardInterrupt):
+        launched(a, b)
+    assert done == ["a as it is written", "b as it is written"]
+
+
+def test_what_was_posted_before_something_broke_is_launched(launched):
+    a = Step("a")
+    launched.joint.post(a)
+    done.clear()
+    launched.joint.end()
+    assert done == ["a"]
+
+
 def test_what_cannot_be_joined_is_done_as_it_is_written_and_not_tried_again(launched):
-    a, b = Step("a"), Step("b", broken=True)
+    a, b = Step("a"), Step("b", broken=RuntimeError("not in a graph"))
     for _ in range(ROUNDS - 1):
         launched(a, b)
     with pytest.warns(SprlWarning, match=r"each has its own \(not in a graph\)"):

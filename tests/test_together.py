@@ -1,11 +1,14 @@
 """Runs that take turns are the runs alone."""
 
+import gc
 import re
+import weakref
+from contextlib import suppress
 from pathlib import Path
 
 from sprl.config import Config
 from sprl.run import prepare
-from sprl.together import together
+from sprl.together import RunError, together
 
 
 def test_runs_that_take_turns_are_the_runs_alone():
@@ -27,3 +30,19 @@ def test_the_documented_loop(capsys):
     exec(loop.replace("seed=seed", "seed=seed, epochs=2"), found)
     assert sorted(line.split()[:2] for line in capsys.readouterr().out.splitlines()) == [["0", "1"], ["0", "2"], ["1", "1"], ["1", "2"]]
     assert len(found["runs"][0].labels()) == 1347
+
+
+def test_a_run_that_fails_is_named_and_let_go():
+    runs = [prepare(Config(corrupt="symmetric:0.5", epochs=12, method="standard", lr=lr)) for lr in (1e-3, 1e30)]
+    gone = [weakref.ref(run) for run in runs]
+    gc.disable()  # its memory is needed at once
+    try:
+        with suppress(RunError):
+            for run, _ in together(runs):
+                assert run is not None
+        assert runs[1].rows == []
+        assert runs[0].state.progress.done == 42  # the first had its turn of that round
+        del run, runs
+        assert [ref() for ref in gone] == [None, None]
+    finally:
+        gc.enable()

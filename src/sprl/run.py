@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A prepared run. `for row in run: ...` trains it; stopping early leaves what was learned so far."""
 

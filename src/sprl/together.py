@@ -31,13 +31,14 @@ def together(runs: Sequence[Run]) -> Iterator[tuple[Run, Row | None]]:
         torch.cuda.synchronize(device)  # what was prepared on another stream is there
     left = [(run, run.train(lambda: True), stream) for run, stream in zip(runs, streams, strict=True)]
     launches = [run.state.launch for run in runs]
+    failure: RunError | None = None
     convolution.alone = len(runs) == 1
     try:
         if joint:
             for run in runs:
                 run.state.launch = joint.post
         while left:
-            done, failure = list[tuple[Run, Row | None]](), None
+            done: list[tuple[Run, Row | None]] = []
             for turn in list(left):
                 run, rows, stream = turn
                 try:
@@ -55,7 +56,10 @@ def together(runs: Sequence[Run]) -> Iterator[tuple[Run, Row | None]]:
                 raise failure from failure.error
     finally:
         convolution.alone = True
+        failure = None  # it holds this frame, and with it all runs
         for run, launch in zip(runs, launches, strict=True):
             run.state.launch = launch
+        if joint:
+            joint.end()
         if on_gpu:
             torch.cuda.synchronize(device)
