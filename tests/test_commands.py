@@ -66,7 +66,7 @@ def test_one_that_fails_names_its_seed_and_leaves_nothing_half_begun(tmp_path):
 
 def test_a_folder_of_several_is_neither_a_run_nor_made_inside_one(tmp_path):
     assert begin(replace(CONFIG, epochs=2), str(tmp_path / "runs"), overwrite=False, demonstration=False, count=2) == 0
-    with pytest.raises(InputError, match=r"holds 2 runs: go on with each, such as sprl train --resume .*seed-3"):
+    with pytest.raises(InputError, match=r"holds 2 runs: name one of them, such as .*seed-3"):
         go_on(str(tmp_path / "runs"), CONFIG, set(), None, overwrite=False)
     with pytest.raises(InputError, match="holds a run itself"):
         begin(replace(CONFIG, epochs=2), str(tmp_path / "runs" / "seed-3"), overwrite=False, demonstration=False, count=2)

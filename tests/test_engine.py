@@ -257,8 +257,10 @@ def test_wrong_fields_are_refused_before_training(task):
         ({"epochs": 2.5}, "the epochs of a Task must be a whole number from 1 on, got 2.5"),
         ({"batch_size": 0}, "the batch_size of a Task must be a whole number from 1 on, got 0"),
         ({"precision": "bfloat16"}, "unknown precision 'bfloat16'; did you mean 'bf16'?"),
-        ({"augment": None}, "the augment of a Task must be a function, got None"),
-        ({"optimizer": "sgd"}, "the optimizer of a Task must be a function, got 'sgd'"),
+        ({"augment": None}, "augment must be a function on a batch of pictures, got None"),
+        ({"optimizer": "sgd"}, r"the optimizer must be a class such as torch.optim.SGD, .* got 'sgd'"),
+        ({"optimizer": torch.optim.SGD([torch.zeros(1)])}, "got a SGD that was made already"),
+        ({"optimizer": torch.optim.LBFGS}, "LBFGS needs a closure"),
     ],
 )
 def test_what_is_no_task_is_refused_at_the_start(task, change, message):

@@ -144,6 +144,7 @@ class WithAid(nn.Linear):
         ({"method": SPRL(T1=50)}, "less than the 12 epochs"),
         ({"network": nn.Linear(6, 3)}, "must return one logit a class"),
         ({"network": lambda shape, num_classes: None}, "returned NoneType, not a torch.nn.Module"),
+        ({"network": nn.Linear(6, 4).requires_grad_(False)}, "no weights to train"),
         ({"network": lambda shape, num_classes: WithAid(6, num_classes)}, "in training mode the network returns a tuple"),
     ],
 )

@@ -134,9 +134,10 @@ def test_an_mlp_of_no_hidden_layer_is_linear():
         (nn.Linear(5, 3), r"the network does not take rows of shape \(4,\)"),
         (nn.Linear(4, 2), r"the network returned \(2, 2\) for two rows but must return one logit a class: \(2, 3\)"),
         (nn.LSTM(4, 3), r"the network returned tuple for two rows"),
+        (nn.Linear, r"Linear cannot be made from the rows' shape .* give an instance"),
         (lambda shape, num_classes: "a network", r"the network factory returned str, not a torch.nn.Module"),
     ],
-    ids=["input", "output", "tuple", "no module"],
+    ids=["input", "output", "tuple", "class", "no module"],
 )
 def test_a_network_that_does_not_fit_is_told_so(network, message):
     with pytest.raises(InputError, match=message):

@@ -330,7 +330,7 @@ def data(
     if name == "digits":
         show.say("digits", "complete: it comes with scikit-learn")
         return
-    chosen = sets.BENCHMARKS[pick("set", name, sets.BENCHMARKS)]
+    chosen = sets.BENCHMARKS[pick("set", name, ["digits", *sets.BENCHMARKS])]
     if download:
         with show.reading() as (_, progress):
             fetch(chosen, sets.data_folder(data_dir), progress)

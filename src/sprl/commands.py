@@ -125,9 +125,6 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
         raise InputError("--overwrite begins anew, --resume goes on: use one of them")
     if out is not None and Path(out).resolve() != path.resolve():
         raise InputError(f"--resume goes on in {name}: leave out --out")
-    several = sorted(found.parent for found in path.glob(f"seed-*/{CONFIG}"))
-    if several and not (path / CONFIG).exists():
-        raise InputError(f"{name} holds {len(several)} runs: go on with each, such as sprl train --resume {Path(name) / several[0].name}")
     read_config(Path(name) / CONFIG)  # before a lock is left in a folder that is no run
     with files.held(path):
         stored = read_config(Path(name) / CONFIG)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -55,7 +56,11 @@ def start(task: Task, method: Method, network: str | nn.Module | Factory, steppe
     if task.channels_last and len(task.x.shape) == 4:
         networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     previous, host = place_table((n, task.num_classes), device, half=task.half_memory)
+    ensure(any(p.requires_grad for p in networks.parameters()), "the network has no weights to train: requires_grad is False for all")
     optimizer = task.optimizer(networks.parameters(), lr=task.lr)
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise InputError(f"{type(optimizer).__name__} needs a closure, which evaluates a batch again and again: take an optimizer without")
     for group in optimizer.param_groups:
         own = float(group["lr"])
         if not math.isclose(own, task.lr, rel_tol=1e-6):  # a tensor's is rounded
@@ -87,8 +92,10 @@ def check(task: Task, method: Method) -> None:
         value = getattr(task, name)
         ensure(type(value) is int and value >= 1, f"the {name} of a Task must be a whole number from 1 on, got {value!r}")
     pick("precision", task.precision, get_args(Precision))
-    for name in ("augment", "optimizer"):
-        ensure(callable(getattr(task, name)), f"the {name} of a Task must be a function, got {getattr(task, name)!r}")
+    ensure(callable(task.augment), f"augment must be a function on a batch of pictures, got {task.augment!r}")
+    given = task.optimizer
+    told = f"a {type(given).__name__} that was made already" if isinstance(given, torch.optim.Optimizer) else repr(given)
+    ensure(callable(given), f"the optimizer must be a class such as torch.optim.SGD, or a function (parameters, lr=...), got {told}")
     if isinstance(method, type) or not is_dataclass(method):
         raise InputError(f"start takes a method with its fields, such as SPRL(T1=3), got {method!r}; by name: METHODS['sprl']()")
 

@@ -62,7 +62,9 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
     if name in options:
         return name
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
-    if near:
+    if not options:
+        hint = "there is none"
+    elif near:
         hint = f"did you mean {near[0]!r}?"
     elif len(options) <= MANY:
         hint = f"choose from: {', '.join(options)}"

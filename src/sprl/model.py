@@ -141,6 +141,9 @@ def blaming(path: Path, what: str) -> Iterator[None]:
 def read_config(file: Path) -> tuple[Config, dict[str, Any]]:
     """The config of a run, each field of its type, and its part on the model."""
     if not os.path.isfile(file):
+        several = sorted(found.parent for found in file.parent.glob(f"seed-*/{file.name}"))
+        if several:
+            raise InputError(f"{file.parent} holds {len(several)} runs: name one of them, such as {several[0]}")
         raise InputError(f"{file.parent} is no run: it holds no {file.name}")
     with blaming(file, "this is not a run's config"):
         content = start_of(file, CONFIG_BYTES + 1)

@@ -177,7 +177,13 @@ def build(network: str | nn.Module | Factory, shape: Shape, num_classes: int, co
         told = "give a function that makes one, such as lambda shape, classes: Net()"
         raise InputError(f"this method trains {count} networks, which must begin with different weights: {told}")
     make = factory(network)
-    modules = [make(shape, num_classes) for _ in range(count)]
+    try:
+        modules = [make(shape, num_classes) for _ in range(count)]
+    except TypeError as error:
+        if not isinstance(network, type):
+            raise
+        told = "give an instance, or a function (shape, num_classes) that makes one"
+        raise InputError(f"{network.__name__} cannot be made from the rows' shape and the number of classes: {told}") from error
     for module in modules:
         if not isinstance(module, nn.Module):
             raise InputError(f"the network factory returned {type(module).__name__}, not a torch.nn.Module")

@@ -96,7 +96,7 @@ def show_next(run: Labelled, asked: Selection | None) -> None:
     place = str(page) if page.is_file() else "the list"
     if page.is_file() and asked is not None and len(asked.rows):
         least = run.table["wrong_probability"].iloc[asked.rows].min()
-        place += f" with its threshold at {min(int(100 * least), 99)} %, which shows this list as far as the page holds it"
+        place += f" with its threshold at {min(int(100 * least), 99)} %, which shows all of this list as far as the page holds it"
     say("Next", f"review {place}, then: sprl apply {shlex.quote(str(run.path))} {CORRECTIONS}")
 
 
@@ -116,7 +116,10 @@ def show_run(run: Labelled) -> None:
     """Which run it is, whether it has ended, and whose labels it was trained on."""
     say("Run", f"{run.path}: {len(run.table):,} labels, {len(run.classes)} classes, method {run.config.method}")
     if was_interrupted(run.path):
-        say("", f"stopped before its end, so all below is early: go on with sprl train --resume {shlex.quote(str(run.path))}")
+        say(
+            "",
+            f"not at its end, so all below is early: unless it is being trained, go on with sprl train --resume {shlex.quote(str(run.path))}",
+        )
     source = made_from(run)
     if source is not None:
         say("", f"trained on {run.config.labels}, the labels of run {source} as they were corrected")

@@ -233,7 +233,8 @@ def results_together(ended: Sequence[tuple[Run, Row, Path]]) -> None:
     if len(scores) > 1:
         seconds = max(run.seconds for run, _, _ in ended)
         spread = f"{statistics.mean(scores):.2f} % on average, {statistics.stdev(scores):.2f} standard deviation"
-        say("Together", f"{spread}; {duration(seconds)} for {len(scores)} runs")
+        early = ", some of them stopped early" * any(len(run.rows) < run.task.epochs for run, _, _ in ended)
+        say("Together", f"{spread}; {duration(seconds)} for {len(scores)} runs{early}")
 
 
 def stopped(run: Run, path: Path) -> None:

@@ -102,7 +102,8 @@ def read_csv(data: Data, ids: set[str], path: Path) -> list[str]:
         raise InputError(f"{path} has more than one label for {twice!r}")
     missing = [i for i in data.ids if i not in labels]
     if missing:
-        raise InputError(f"{path} lacks labels for {len(missing)} of {len(data.ids)} rows, the first of them {missing[0]!r}")
+        told = "every row needs one"
+        raise InputError(f"{path} lacks labels for {len(missing)} of {len(data.ids)} rows, the first of them {missing[0]!r}: {told}")
     unknown = labels.keys() - ids - set(data.skipped)
     if unknown:
         some = ", ".join(map(repr, sorted(unknown)[:3]))

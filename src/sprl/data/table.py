@@ -128,7 +128,8 @@ def features(name: str, frame: pd.DataFrame, given: Array, held: Array, classes:
 
 def need_label(source: object, label: str, columns: Iterable[str]) -> None:
     if label not in columns:
-        raise InputError(f"{source} has no column {label!r}, only {some(columns, 20)}: say which holds the labels: --label-column NAME")
+        told = "say which holds the labels: --label-column NAME (in Python: label_column=)"
+        raise InputError(f"{source} has no column {label!r}, only {some(columns, 20)}: {told}")
 
 
 def split(path: Path, frame: pd.DataFrame) -> tuple[Array, Array]:
@@ -166,7 +167,8 @@ def whole(source: object, name: str) -> str:
         return str(int(name))
     value = float(name)
     if not value.is_integer():
-        raise InputError(f"{source}: the label {name} looks like a quantity, not a class")
+        told = "name another column as the labels, or make classes of its values"
+        raise InputError(f"{source}: the label {name} looks like a quantity, not a class: {told}")
     if abs(value) >= EXACT:
         raise InputError(f"{source}: the label {name} is a float too large to tell whole numbers apart: store labels as integers or text")
     return str(int(value))
@@ -286,7 +288,8 @@ def rows_of(raw: bytes, separator: str) -> Iterable[tuple[int, list[str]]]:
 def refuse_ragged(path: Path, raw: bytes, separator: str, width: int) -> None:
     for line, row in rows_of(raw, separator):
         if len(row) < width or any(row[width:]):
-            raise InputError(f"{path}: line {line} has {len(row)} of the header's {width} cells")
+            told = f"mend it, or put quotes around cells with a {separator!r}"
+            raise InputError(f"{path}: line {line} has {len(row)} of the header's {width} cells: {told}")
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
