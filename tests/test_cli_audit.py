@@ -261,9 +261,7 @@ def test_what_is_different_since_an_earlier_run(sprl, tmp_path):
 def test_an_interrupted_run_says_so(sprl, run):
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "interrupted": True}))
-    assert (
-        "not at its end, so all below is early: unless it is being trained, go on with sprl train --resume run" in sprl("audit", "run")[1]
-    )
+    assert "not at its end, so all below is early: unless it is training, go on with sprl train --resume run" in sprl("audit", "run")[1]
     (run / "summary.json").write_text("[" * 100000)
     assert sprl("audit", "run")[0] == 0
 

@@ -118,7 +118,7 @@ def show_run(run: Labelled) -> None:
     if was_interrupted(run.path):
         say(
             "",
-            f"not at its end, so all below is early: unless it is being trained, go on with sprl train --resume {shlex.quote(str(run.path))}",
+            f"not at its end, so all below is early: unless it is training, go on with sprl train --resume {shlex.quote(str(run.path))}",
         )
     source = made_from(run)
     if source is not None:
