@@ -203,8 +203,10 @@ def test_an_end_of_epoch_that_never_comes_is_noticed():
     with pytest.warns(SprlWarning, match="end_epoch was never called: call it after each of the 6 epochs"):
         loss.label_issues()
     loss.end_epoch()
-    loss.label_issues()
-    SPRLLoss([0, 1] * 5, 2, epochs=1, T1=1).label_issues()  # nothing to choose between one epoch and the next
+    one_epoch = SPRLLoss([0, 1] * 5, 2, epochs=1, T1=1)  # nothing to choose between one epoch and the next
+    for ended in (loss, one_epoch):
+        with pytest.warns(SprlWarning, match="do not stand apart"):  # a network that knows nothing
+            ended.label_issues()
 
 
 @pytest.mark.parametrize(

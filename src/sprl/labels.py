@@ -94,8 +94,10 @@ class Recorder:
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
-        warn_of_positions(self.memory)
-        return label_issues(self.memory, self.y, classes)
+        issues = label_issues(self.memory, self.y, classes)
+        if not warn_of_positions(self.memory):
+            warn_if_unclear(issues, self.y)
+        return issues
 
     def pred_probs(self) -> NDArray[np.float32]:
         """The last recorded probabilities [N, C] of each sample, in-sample, in the form that cleanlab takes."""
@@ -147,13 +149,23 @@ def as_positions(index: Sequence[int] | Tensor, logits: Tensor, memory: Memory) 
     return index.to(logits.device, torch.int64)
 
 
-def warn_of_positions(memory: Memory) -> None:
-    """Where no more samples were visited than there are classes, or half of them, something else was given in the place of positions."""
+def warn_of_positions(memory: Memory) -> bool:
+    """Whether it had to: where no more samples were visited than there are classes, or half of them, something else was given in the place
+    of positions."""
     n, num_classes = memory["previous"].shape
     visited = int((memory["visits"] > 0).sum())
-    if visited <= num_classes < n or 2 * visited < n:
+    odd = visited <= num_classes < n or 2 * visited < n
+    if odd:
         told = f"only {visited} of {n} samples were ever visited: index must be positions in y, not labels or places in the batch"
         warnings.warn(told, SprlWarning, stacklevel=3)
+    return odd
+
+
+def warn_if_unclear(issues: pd.DataFrame, y: Tensor) -> None:
+    """The table does not tell how sure it is as a whole."""
+    if not judge(issues["label_quality"].to_numpy(), y.cpu().numpy()).clear:
+        told = "wrong and right labels do not stand apart, so the flags are guesses: few are wrong, or the network has learned too little"
+        warnings.warn(f"{told}; rather go by the order of label_quality", SprlWarning, stacklevel=3)
 
 
 def as_labels(y: Sequence[int] | NDArray[Any] | Tensor, num_classes: int) -> Tensor:

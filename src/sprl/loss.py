@@ -15,7 +15,19 @@ from torch import Tensor, nn
 from sprl.core import Batch, Clock, Predict
 from sprl.errors import InputError, SprlWarning, ensure
 from sprl.fields import read_fields
-from sprl.labels import as_labels, as_positions, label_issues, new_record, pred_probs, record, restored, saved, see, warn_of_positions
+from sprl.labels import (
+    as_labels,
+    as_positions,
+    label_issues,
+    new_record,
+    pred_probs,
+    record,
+    restored,
+    saved,
+    see,
+    warn_if_unclear,
+    warn_of_positions,
+)
 from sprl.methods.sprl import SPRL
 
 if TYPE_CHECKING:
@@ -93,10 +105,13 @@ class SPRLLoss(nn.Module):
 
     def label_issues(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
         """A row for each sample: `is_label_issue, label_quality, wrong_probability, given_label, predicted_label, confidence`."""
+        issues = label_issues(self.memory, self.y, classes)
         if self.clock.t == 1 < self.clock.T:
             told = f"end_epoch was never called: call it after each of the {self.clock.T} epochs, else the loss stays plain cross-entropy"
             warnings.warn(told, SprlWarning, stacklevel=2)
-        return label_issues(self.memory, self.y, classes)
+        else:
+            warn_if_unclear(issues, self.y)
+        return issues
 
     def pred_probs(self) -> NDArray[np.float32]:
         """The last recorded probabilities [N, C] of each sample, in-sample, in the form that cleanlab takes."""
