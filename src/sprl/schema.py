@@ -179,21 +179,20 @@ def check_optimizer(given: Any, like: dict[str, Any], run: Run) -> None:
 
 
 def check_warmup(given: Any, like: dict[str, Any], run: Run, search: Search | None, state: dict[str, Any]) -> None:
-    """The search, as long as the state has epochs: a score for each, a snapshot of the one that would be taken now and, where the run
-    proper begins afresh, of the beginning."""
+    """The search, as long as the state has epochs: a score for each, a snapshot of the one that would be taken now, and the beginning."""
     t, count = state["t"], 0
     if search is not None:
         held = held_out(run.task)
         count = 0 if held is None or search.longest < 2 else int(held.sum())
     begun = t > 0 or state["progress"]["rows"] is not None
-    begins = [0] if count and begun and search is not None and search.afresh else []
+    begins = [0] if count and begun else []
     require(isinstance(given, dict) and list(given) == [*begins, *range(1, t + 1 if count else 1)], "warmup is of other epochs")
     for epoch, pair in given.items():
         require(isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is float and 0 <= pair[0] <= 1, "warmup holds no score")
         if pair[1] is not None:
-            check_state(pair[1], like, run)
+            check_state(pair[1], like if epoch else like | {"memory": {}}, run)
             require(pair[1]["t"] == epoch and pair[1]["progress"]["rows"] is None, "warmup holds another epoch")
-    if search is not None and begins:
+    if begins:
         require(given[0][1] is not None, "warmup lacks the beginning")
     if search is not None and count and t:
         require(given[first_of(given, search, count)][1] is not None, "warmup lacks the best epoch")

@@ -22,7 +22,7 @@ class Search(NamedTuple):
     patience: int  # epochs without a better score that end it
     score: Callable[[Tensor, Tensor], Tensor]  # (p [H, C], y [H]) -> 0-d in [0, 1], the larger the better
     slack: Callable[[float, int], float]  # (best score, H) -> by how much less is as good; the first such epoch is taken
-    afresh: bool  # the run proper begins with first weights, not with those of that epoch
+    afresh_from: int  # where that epoch, or a later one, is taken, the run proper begins with first weights, not with its
     otherwise: Any  # the field's value where there are too few samples to hold some out
 
 

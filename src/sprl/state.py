@@ -107,7 +107,7 @@ class State:
     t: int = 0  # epochs done
     warmup: dict[int, tuple[float, dict[str, Any] | None]] = field(default_factory=dict)
     """What a method searches for (search.py), such as T1: each epoch's score on the held-out rows and, where it may still be taken, its
-    snapshot; 0: the beginning, where the run proper begins afresh."""
+    snapshot; 0: the beginning, which the run proper may go back to."""
     host: Memory = field(default_factory=dict)
     """Tables of `memory` that are too large for the GPU, as the host sees them."""
     launch: Callable[[Due], None] = methodcaller("replay")  # a captured step: at once
@@ -131,6 +131,11 @@ def contents(state: State) -> dict[str, Any]:
 def snapshot(state: State) -> dict[str, Any]:
     """A copy to go back to, in the host's memory, which has more room than a GPU's."""
     return copied(contents(state))
+
+
+def beginning(state: State) -> dict[str, Any]:
+    """A snapshot before the first epoch, when there is nothing to remember: without the memory, which may be large."""
+    return copied(contents(state) | {"memory": {}})
 
 
 def copied(value: Any) -> Any:

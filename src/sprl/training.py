@@ -9,7 +9,7 @@ from typing import Any
 from sprl.engine import Epoch, never, predict_with, run_epoch, visit_unseen
 from sprl.errors import SprlWarning
 from sprl.search import Search, first_as_good, held_out, search_of
-from sprl.state import State, Task, restore, snapshot
+from sprl.state import State, Task, beginning, restore, snapshot
 from sprl.stepping import consider_compiling
 
 
@@ -44,8 +44,8 @@ def train_in_turn(task: Task, state: State, pause: Callable[[], bool]) -> Iterat
 def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = never) -> Iterator[Epoch | None]:
     """Train on nine tenths until the score on the noisy rest stops rising; settle the method's field by the first epoch that was as good.
 
-    Going on from there, unless the run proper begins afresh, trains nothing twice: snapshots of the epochs that may still be chosen are
-    kept. The held-out rows then join, their predictions recorded by one pass in evaluation mode.
+    An early one is gone on from, which trains nothing twice: snapshots of the epochs that may still be chosen are kept. The held-out rows
+    then join, their predictions recorded by one pass in evaluation mode. After a late one the run begins anew.
     """
     held = held_out(task) if search.longest > 1 else None
     if held is None:
@@ -57,8 +57,8 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
 
     kept, held = (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
     seen = state.warmup
-    if search.afresh and not seen:
-        seen[0] = 0.0, snapshot(state)
+    if not seen:
+        seen[0] = 0.0, beginning(state)
     while state.t < search.longest and state.t - best_epoch(seen) < search.patience:
         epoch = run_epoch(task, state, kept, pause)
         if epoch is None:
@@ -72,20 +72,22 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
         if better:
             seen[state.t] = score, snapshot(state)  # after others have gone: each is as large as the table
         yield epoch  # last, so that a caller who stops here can go on later
-    chosen = seen[first_of(seen, search, len(held))][1]
+    taken = first_of(seen, search, len(held))
+    chosen, first = seen[taken][1], seen[0][1]
     assert chosen is not None
+    assert first is not None
     restore(state, chosen)
-    value = state.method.found(state.t, predict_with(task, state.networks, held))  # type: ignore[attr-defined]
-    if search.afresh:
-        beginning = seen[0][1]
-        assert beginning is not None
-        restore(state, beginning)
+    value = state.method.found(taken, predict_with(task, state.networks, held))  # type: ignore[attr-defined]
     settle(state, search, value)
-    for name, tensor in state.method.init(task.y, task.num_classes, task.epochs).items() if search.afresh else ():
-        state.memory[name].copy_(tensor)
     state.warmup = {}
-    if not search.afresh:
+    if taken < search.afresh_from:
         visit_unseen(task, state)
+        return
+    restore(state, first)
+    for name, tensor in state.memory.items():
+        state.host.get(name, tensor).zero_()  # nothing recorded yet
+    for name, tensor in state.method.init(task.y, task.num_classes, task.epochs).items():
+        state.memory[name].copy_(tensor)
 
 
 def settle(state: State, search: Search, value: Any) -> None:
