@@ -10,8 +10,8 @@ import torch
 from sprl.curriculum import longest_warmup
 from sprl.engine import run_epoch, start
 from sprl.errors import SprlWarning
-from sprl.methods import SPRL, Standard
-from sprl.search import first_as_good, held_out
+from sprl.methods import SPRL, Standard, sprl
+from sprl.search import first_as_good, held_out, trailing
 from sprl.training import train
 
 
@@ -31,6 +31,12 @@ def test_the_first_epoch_within_one_standard_error():
     assert first_as_good([0.5, 0.8 - error, 0.8], 100) == 2
     assert first_as_good([0.0, 0.0], 100) == 1
     assert first_as_good([0.5, 1.0], 100) == 2  # no error at all
+
+
+@pytest.mark.parametrize(("over", "means"), [(1, [0.1, 0.5, 0.3, 0.7]), (2, [0.1, 0.3, 0.4, 0.5]), (9, [0.1, 0.3, 0.3, 0.4])])
+def test_means_over_the_last_epochs(over, means):
+    assert trailing([0.1, 0.5, 0.3, 0.7], over) == pytest.approx(means)
+    assert trailing([], over) == []
 
 
 def test_the_search_goes_on_from_the_chosen_epoch(task):
@@ -80,7 +86,27 @@ def test_the_search_trains_nothing_twice_and_loses_nothing(task):
     assert (found.memory["visits"][held] == 2).all()  # one pass in evaluation mode, one epoch
 
 
-def test_stopping_in_the_search_and_going_on_changes_nothing(task):
+def test_after_a_late_epoch_the_run_begins_anew(task, monkeypatch):
+    """Then it is the run with that T1, to the last bit, whatever was searched for before."""
+    monkeypatch.setattr(sprl, "AFRESH_FROM", 1)
+    task = replace(task, epochs=40)
+    found = start(task, SPRL(), "mlp")
+    numbers = [epoch.t for epoch in train(task, found)]
+    T1 = found.method.T1
+    assert numbers[-40:] == list(range(1, 41))
+    assert numbers[:-40] == list(range(1, len(numbers) - 39))
+    assert 1 <= T1 <= len(numbers) - 40
+    given = start(task, SPRL(T1=T1), "mlp")
+    for _ in train(task, given):
+        pass
+    assert torch.equal(weights(given), weights(found))
+    for name, value in given.memory.items():
+        assert torch.equal(value, found.memory[name]), name
+
+
+@pytest.mark.parametrize("first", [1, 100])
+def test_stopping_in_the_search_and_going_on_changes_nothing(task, monkeypatch, first):
+    monkeypatch.setattr(sprl, "AFRESH_FROM", first)
     task = replace(task, epochs=40)
     whole, parts = start(task, SPRL(), "mlp"), start(task, SPRL(), "mlp")
     for _ in train(task, whole):

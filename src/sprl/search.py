@@ -21,6 +21,7 @@ class Search(NamedTuple):
     longest: int  # epochs, fewer than the run has: one with as many counts as ended
     patience: int  # epochs without a better score that end it
     score: Callable[[Tensor, Tensor], Tensor]  # (p [H, C], y [H]) -> 0-d in [0, 1], the larger the better
+    over: int  # the last epochs whose mean score counts
     slack: Callable[[float, int], float]  # (best score, H) -> by how much less is as good; the first such epoch is taken
     afresh_from: int  # where that epoch, or a later one, is taken, the run proper begins with first weights, not with its
     otherwise: Any  # the field's value where there are too few samples to hold some out
@@ -49,6 +50,12 @@ def one_standard_error(best: float, count: int) -> float:
 
 def no_slack(best: float, count: int) -> float:
     return 0.0
+
+
+def trailing(scores: Sequence[float], over: int) -> list[float]:
+    """The mean of each score and those before it, `over` in all or as many as there are."""
+    parts = (scores[max(0, end - over) : end] for end in range(1, len(scores) + 1))
+    return [sum(part) / len(part) for part in parts]
 
 
 def first_as_good(scores: Sequence[float], count: int, slack: Callable[[float, int], float] = one_standard_error) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sprl.engine import Epoch, never, predict_with, run_epoch, visit_unseen
 from sprl.errors import SprlWarning
-from sprl.search import Search, first_as_good, held_out, search_of
+from sprl.search import Search, first_as_good, held_out, search_of, trailing
 from sprl.state import State, Task, beginning, restore, snapshot
 from sprl.stepping import consider_compiling
 
@@ -59,23 +59,22 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
     seen = state.warmup
     if not seen:
         seen[0] = 0.0, beginning(state)
-    while state.t < search.longest and state.t - best_epoch(seen) < search.patience:
+    while state.t < search.longest and state.t - best_epoch(seen, search) < search.patience:
         epoch = run_epoch(task, state, kept, pause)
         if epoch is None:
             yield None
             continue
         score = search.score(predict_with(task, state.networks, held), task.y[held]).item()
-        better = score > max((s for t, (s, _) in seen.items() if t), default=-1.0)  # others can never become the first that is good enough
         seen[state.t] = score, None
         first = first_of(seen, search, len(held))
         seen |= {t: (s, None) for t, (s, _) in seen.items() if 0 < t < first}
-        if better:
+        if best_epoch(seen, search) == state.t:  # others can never become the first that is good enough
             seen[state.t] = score, snapshot(state)  # after others have gone: each is as large as the table
         yield epoch  # last, so that a caller who stops here can go on later
     taken = first_of(seen, search, len(held))
-    chosen, first = seen[taken][1], seen[0][1]
+    chosen, untrained = seen[taken][1], seen[0][1]
     assert chosen is not None
-    assert first is not None
+    assert untrained is not None
     restore(state, chosen)
     value = state.method.found(taken, predict_with(task, state.networks, held))  # type: ignore[attr-defined]
     settle(state, search, value)
@@ -83,7 +82,7 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
     if taken < search.afresh_from:
         visit_unseen(task, state)
         return
-    restore(state, first)
+    restore(state, untrained)
     for name, tensor in state.memory.items():
         state.host.get(name, tensor).zero_()  # nothing recorded yet
     for name, tensor in state.method.init(task.y, task.num_classes, task.epochs).items():
@@ -94,9 +93,17 @@ def settle(state: State, search: Search, value: Any) -> None:
     state.method = replace(state.method, **{search.field: value})  # type: ignore[type-var]
 
 
-def first_of(seen: Mapping[int, tuple[float, object]], search: Search, count: int) -> int:
-    return first_as_good([score for t, (score, _) in seen.items() if t], count, search.slack)
+Scores = Mapping[int, tuple[float, object]]  # by epoch; 0 is the beginning, which has none
 
 
-def best_epoch(seen: Mapping[int, tuple[float, object]]) -> int:
-    return max(seen, key=lambda t: seen[t][0], default=0)
+def scores_of(seen: Scores, search: Search) -> list[float]:
+    return trailing([score for t, (score, _) in seen.items() if t], search.over)
+
+
+def first_of(seen: Scores, search: Search, count: int) -> int:
+    return first_as_good(scores_of(seen, search), count, search.slack)
+
+
+def best_epoch(seen: Scores, search: Search) -> int:
+    scores = scores_of(seen, search)
+    return scores.index(max(scores)) + 1 if scores else 0

@@ -314,11 +314,6 @@ def test_gamma_d_auto_is_by_how_many_classes_a_class_is_taken_for(others, limit,
     assert at_epoch(T1 + 1, SPRL(T1=T1, limit=limit), y, p, 60)["gamma_d"].item() == pytest.approx(gamma_d)
 
 
-@pytest.mark.parametrize(("t", "T1"), [(1, 1), (8, 8), (9, 10), (20, 22)])
-def test_what_the_held_out_rows_missed_of_the_warm_up_is_made_up_for(t, T1):
-    assert SPRL().found(t, torch.empty(0, 2)) == T1
-
-
 def test_what_cannot_be_told_is_limited_and_resisted_moderately():
     y = torch.arange(50) % 2
     p = F.one_hot(torch.cat([y[:30], 1 - y[30:]]), 2) * 0.8 + 0.1

@@ -41,7 +41,7 @@ class FCorrection:
     def search(self, epochs: int) -> Search:
         longest = epochs - 1 if self.longest == "auto" else self.longest  # not T: a run of T epochs has ended
         patience = max(3, epochs // 20) if self.patience == "auto" else self.patience
-        return Search("matrix", longest, patience, likelihood, no_slack, afresh_from=1, otherwise="identity")
+        return Search("matrix", longest, patience, likelihood, 1, no_slack, afresh_from=1, otherwise="identity")
 
     def found(self, t: int, p: Tensor) -> Matrix:
         percentile = anchor_percentile(p) if self.percentile == "auto" else self.percentile

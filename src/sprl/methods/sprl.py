@@ -27,8 +27,8 @@ class SPRL:
     """
 
     T1: int | Literal["auto"] = "auto"
-    """Warm-up epochs. "auto": the first epoch within one standard error of the best accuracy on a held-out noisy tenth. From nine on the run
-    then begins anew, on all rows."""
+    """Warm-up epochs. "auto": the first epoch within one standard error of the best accuracy on a held-out noisy tenth, in means over T/40
+    epochs. From nine on the run then begins anew, on all rows."""
     gamma_d: float | Literal["auto"] = "auto"
     """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto": the paper's values for CIFAR, 50 for pair noise and 10
     for any other, and 4 for people's mistakes, told apart at T1; less where few labels are contradicted, and under 60 epochs."""
@@ -63,8 +63,8 @@ class SPRL:
         return cls(**{"choice": "per-class", "predictions": "evaluated", "growth": "released", "limit": "none", **fields})
 
     def search(self, epochs: int) -> Search:
-        patience, few = max(3, epochs // 20), max(1, epochs // 10)
-        return Search("T1", longest_warmup(epochs), patience, accuracy, one_standard_error, AFRESH_FROM, otherwise=few)
+        patience, few, over = max(3, epochs // 20), max(1, epochs // 10), max(1, epochs // 40)
+        return Search("T1", longest_warmup(epochs), patience, accuracy, over, one_standard_error, AFRESH_FROM, otherwise=few)
 
     def found(self, t: int, p: Tensor) -> int:
         return t
