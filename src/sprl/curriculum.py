@@ -26,11 +26,9 @@ def suits_limit(spreading: Tensor, p: Tensor, y: Tensor) -> Tensor:
     return ~(spreading >= LIMIT_BELOW) & (contradicted(p, y) >= LIMIT_FROM)
 
 
-def suiting_gamma_d(spreading: Tensor, limited: Tensor, p: Tensor, y: Tensor, T: int) -> Tensor:
-    """The paper's values, which are for heavy noise, and one for people's mistakes, which the limit keeps out; less where fewer labels are
-    contradicted and, in proportion, under 60 epochs."""
-    other = torch.where(limited & (spreading < LIMIT_BELOW), 4.0, 10.0)
-    heavy = torch.where(spreading < PAIRWISE_BELOW, 50.0, other) * min(1.0, T / 60)
+def suiting_gamma_d(spreading: Tensor, p: Tensor, y: Tensor, T: int) -> Tensor:
+    """The paper's values, which are for heavy noise; less where fewer labels are contradicted and, in proportion, under 60 epochs."""
+    heavy = torch.where(spreading < PAIRWISE_BELOW, 50.0, 10.0) * min(1.0, T / 60)
     return heavy * (contradicted(p, y) / HEAVY).clamp(max=1) ** 1.5
 
 

@@ -31,7 +31,7 @@ class SPRL:
     epochs. From nine on the run then begins anew, on all rows."""
     gamma_d: float | Literal["auto"] = "auto"
     """Strength of the resistance: gamma_max = gamma_d (10 - ceil(m / 0.1n)). "auto": the paper's values for CIFAR, 50 for pair noise and 10
-    for any other, and 4 for people's mistakes, told apart at T1; less where few labels are contradicted, and under 60 epochs."""
+    for any other, told apart at T1; less where few labels are contradicted, and under 60 epochs."""
     K: int = 10
     """Number of subsets in which the curriculum grows (Eq. 6)."""
     noise_rate: float | None = None
@@ -102,7 +102,7 @@ class SPRL:
             if self.limit == "auto":
                 new["limited"] = suits_limit(new["spread"], p, y)
         if self.gamma_d == "auto" and t <= max(T1 + 1, schedules.decay_start(T)):  # later on, less is contradicted as more is memorised
-            new["gamma_d"] = suiting_gamma_d((memory | new)["spread"], (memory | new)["limited"], p, y, T)
+            new["gamma_d"] = suiting_gamma_d((memory | new)["spread"], p, y, T)
         state = memory | new
         start = int(state["confident"]) if self.noise_rate is None else schedules.start_size_known(self.noise_rate, n)
         plan = schedules.published if self.growth == "eq6" else schedules.released
