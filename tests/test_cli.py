@@ -61,7 +61,16 @@ def test_the_demonstration_says_what_it_does_and_what_came_out(demonstration):
     assert done.returncode == 0, done.stderr
     for words in ("made wrong for this demonstration (symmetric:0.5)", "mlp (very small pictures", "Time", "epoch   60/60", "Next"):
         assert words in done.stdout
+    assert re.search(r"^Time      about \d+ s on cpu, and up to \d+ s more to find T1$", done.stdout, re.MULTILINE)
+    found = re.search(r"^found T1 = (\d+), going on with epoch (\d+)$", done.stdout, re.MULTILINE)
+    assert int(found[2]) == int(found[1]) + 1
     assert {p.name for p in (folder / "runs" / "digits-1").iterdir()} == FILES
+
+
+def test_a_run_that_begins_anew_says_so(pets):
+    done = run("train", "pets.npz", "--method", "f-correction", "--epochs", "8", cwd=pets)
+    assert done.returncode == 0, done.stderr
+    assert "\nfound matrix, beginning anew\nepoch    1/8 " in done.stdout
 
 
 def test_the_demonstration_is_as_good_as_the_readme_says(demonstration):

@@ -109,6 +109,8 @@ def setting(run: Run, demonstration: bool) -> None:
 
 def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     """Before it starts: what data, which network and why, how long; of `count` runs with seeds from this one's on."""
+    from sprl.search import search_of
+
     config, device = run.config, run.task.device
     setting(run, demonstration)
     seeds = f"seed {config.seed}" if count == 1 else f"seeds {config.seed} to {config.seed + count - 1}, side by side"
@@ -116,7 +118,9 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}{many}")
     say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected() * count
-    say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}")
+    search = search_of(run.state.method, run.task.epochs)
+    more = "" if search is None else f", and up to {duration(seconds * search.longest / run.task.epochs)} more to find {search.field}"
+    say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}{more}")
     if count > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing")
     if seconds > HOUR and device.type == "cpu":
@@ -156,8 +160,10 @@ def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
     def note(run: Run, row: Row) -> None:
         """Where the count steps back, after a search, say what was found."""
         if row["epoch"] <= last[id(run)]:
-            found = [name for name, value in run.config.fields.items() if value == "auto" and getattr(run.state.method, name) != "auto"]
-            console.print(f"{names[id(run)]}found {' and '.join(found)}, going on with epoch {row['epoch']}", markup=False)
+            found = {name: getattr(run.state.method, name) for name, value in run.config.fields.items() if value == "auto"}
+            words = [f"{name} = {value}" if isinstance(value, int) else name for name, value in found.items() if value != "auto"]
+            then = "beginning anew" if row["epoch"] == 1 else f"going on with epoch {row['epoch']}"
+            console.print(f"{names[id(run)]}found {' and '.join(words)}, {then}", markup=False)
         last[id(run)] = row["epoch"]
 
     if not console.is_terminal:
