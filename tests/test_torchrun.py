@@ -131,9 +131,9 @@ def test_a_process_that_falls_silent_ends_the_run(tmp_path):
     until(lambda: epochs(tmp_path / "run") > 1, process)
     other = workers(process)[1]
     os.kill(other, signal.SIGSTOP)
-    line = next(line for line in process.stdout if line.startswith(LOST.format(2)))
+    told = LOST.format(2) + f"go on with: {GO_ON} run\n"
+    assert any(line.endswith(told) for line in process.stdout)  # torch's own warnings may stand before it, on the same line
     os.kill(other, signal.SIGKILL)  # as torchrun would, half a minute later
-    assert line == LOST.format(2) + f"go on with: {GO_ON} run\n"
     assert said(process.communicate(timeout=60)[0]) == []
 
 
