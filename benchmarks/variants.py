@@ -44,7 +44,10 @@ def told(rows: list[Row]) -> list[Row]:
 
 def proper(rows: list[Row]) -> list[Row]:
     """Without the epochs of a search that the run went back behind."""
-    return list({row["epoch"]: row for row in rows}.values())
+    found = list[Row]()
+    for row in rows:
+        found[row["epoch"] - 1 :] = [row]
+    return found
 
 
 if __name__ == "__main__":
@@ -56,7 +59,7 @@ if __name__ == "__main__":
     parser.add_argument("--network", default="auto")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--data-dir")
-    parser.add_argument("--until", type=int, help="stop when all have come to this epoch of their schedule")
+    parser.add_argument("--until", type=int, help="stop when all have come to this epoch, which must be beyond a search")
     parser.add_argument("--store", type=Path, default=Path("records"))
     parser.add_argument("--out", type=Path, default=Path("results/variants.json"))
     args = parser.parse_args()

@@ -251,6 +251,25 @@ def test_ctrl_c_keeps_what_was_learned(points, capsys):
     assert re.search(r"epoch 3/12  agrees +\d+ %  chosen +\d+ %\n", capsys.readouterr().err)
 
 
+def test_ctrl_c_just_after_the_run_began_anew_leaves_nothing_to_keep(points):
+    x, y = points
+
+    class Stopped(SPRL):
+        def found(self, t, p):
+            return 5
+
+        def search(self, epochs):
+            return super().search(epochs)._replace(afresh_from=1)
+
+        def refresh(self, memory, y, clock, predict):
+            if self.T1 == 5:
+                raise KeyboardInterrupt
+            return super().refresh(memory, y, clock, predict)
+
+    with pytest.raises(KeyboardInterrupt):
+        NoisyLabelClassifier(**quick, method=Stopped()).fit(x, y)
+
+
 def test_a_path_brings_its_labels_and_column_rules(tmp_path, points):
     x, y = points
     frame = pd.DataFrame(x, columns=list("abcdef")).assign(

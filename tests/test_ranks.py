@@ -31,12 +31,20 @@ class Unlike(SPRL):
         return {name: value ^ bool(off) if value.dtype == torch.bool else value + off for name, value in found.items()}
 
 
+class Anew(SPRL):
+    """After the search, wherever that ends."""
+
+    def search(self, epochs):
+        return super().search(epochs)._replace(afresh_from=1)
+
+
 METHODS = {
     "standard": Standard(),
     "sprl": SPRL(T1=2, gamma_d=10.0),
     "sprl, evaluated": SPRL.as_released(T1=2, gamma_d=10.0),
     "sprl, on unlike machines": Unlike(T1=2, gamma_d=10.0),
     "sprl, T1 searched": SPRL(),
+    "sprl, begun anew": Anew(),
     "co-teaching": CoTeaching(noise_rate=0.4),
     "mentornet, drawing": MentorNet(curriculum="pd", first_dropout=0.9, dropout=0.9),
 }
@@ -55,7 +63,7 @@ def trained(method, ranks, streamed=False, network=plain, device="cpu"):
     data = digits.load()
     y = torch.from_numpy(corrupt(data.y, "symmetric:0.4", 10, seed=0)).to(device)
     x = Streamed(data.x, torch.device("cpu")) if streamed else data.x.to(device)
-    task = Task(x, y, 10, epochs=5, batch_size=100, ranks=ranks)
+    task = Task(x, y, 10, epochs=8, batch_size=100, ranks=ranks)
     state = start(task, method, network, Shared(ranks) if ranks.count > 1 else None)
     epochs = list(train(task, state))
     weights = torch.cat([p.detach().flatten() for p in state.networks.parameters()])

@@ -208,3 +208,14 @@ def test_the_noise_rate_counts_true_classes_not_given_ones():
     y = torch.repeat_interleave(torch.arange(3), (true @ T * 1000).round().long())
     assert noise_rate(T, y).item() == pytest.approx(0.7 * 0.5 + 0.1 * 0.2, abs=1e-3)
     assert 0 <= noise_rate(torch.full((3, 3), 1 / 3), y).item() <= 1  # no inverse
+
+
+def test_the_noise_rate_of_a_matrix_without_an_inverse_is_the_same_each_time():
+    y = torch.arange(1000) % 7
+    T = torch.randn(10, 10, generator=torch.Generator().manual_seed(1)).softmax(1)
+    T[1:5] = T[0]  # classes with the same anchor
+    rates, kept = set(), []
+    for size in range(200):
+        kept.append(torch.rand(size + 1))  # so that it lies elsewhere in memory
+        rates.add(noise_rate(T.clone(), y).item())
+    assert len(rates) == 1

@@ -67,7 +67,7 @@ class Keeper:
         stopped = self.stop()  # once: a signal may come at any moment
         if stopped or self.clock() >= self.due or self.run.state.t == self.run.task.epochs:
             self.save()
-        if row is not None and not self.replaces:
+        if (stopped or row is not None) and not self.replaces:
             write_metrics(self.folder, self.run.rows)
         return stopped
 
@@ -122,7 +122,7 @@ def save(folder: Path, run: Run) -> None:
         "method": asdict(run.state.method),  # type: ignore[call-overload]
         "state": contents(run.state),
         "warmup": run.state.warmup,
-        "rows": run.rows,
+        "rows": run.rows[: run.state.t],  # without those of a search, after which it began anew just now
         "seconds": run.seconds,
     }
     for state in (content["state"], *(found for _, found in run.state.warmup.values() if found is not None)):

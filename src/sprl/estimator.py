@@ -135,6 +135,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 if self.verbose:
                     print(f"epoch {epoch.t}/{task.epochs}  {numbers(row)}", file=sys.stderr)
         except KeyboardInterrupt:
+            del history[state.t :]  # of a search, after which the run began anew
             if not history:
                 raise
             warnings.warn(f"stopped after epoch {len(history)} of {task.epochs}; what was learned is kept", SprlWarning, stacklevel=2)

@@ -75,3 +75,9 @@ def held_out(task: Task) -> Tensor | None:
         return None
     draw = torch.rand(len(task.y), generator=torch.Generator().manual_seed(stream_seed(task.seed, "holdout")))
     return smallest(draw, task.y.cpu(), shares(len(task.y) // 10, sizes)).to(task.device)
+
+
+def longest_search(task: Task, method: Method) -> int:
+    """Epochs that are searched at most; 0: there is nothing to find, or too few samples or epochs to find it."""
+    search = search_of(method, task.epochs)
+    return 0 if search is None or search.longest < 2 or held_out(task) is None else search.longest

@@ -109,7 +109,7 @@ def setting(run: Run, demonstration: bool) -> None:
 
 def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     """Before it starts: what data, which network and why, how long; of `count` runs with seeds from this one's on."""
-    from sprl.search import search_of
+    from sprl.search import longest_search
 
     config, device = run.config, run.task.device
     setting(run, demonstration)
@@ -118,8 +118,8 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}{many}")
     say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected() * count
-    search = search_of(run.state.method, run.task.epochs)
-    more = "" if search is None else f", and up to {duration(seconds * search.longest / run.task.epochs)} more to find {search.field}"
+    longest = longest_search(run.task, run.state.method)
+    more = f", and up to {duration(seconds * longest / run.task.epochs)} more for what it finds out first" if longest else ""
     say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}{more}")
     if count > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing")
@@ -155,7 +155,7 @@ def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
     """A bar for each run on a terminal; plain lines, about twenty of each, in a log."""
     T = runs[0].task.epochs
     names = {id(run): f"seed {run.config.seed}  " if len(runs) > 1 else "" for run in runs}
-    last = dict.fromkeys(names, 0)
+    last = {id(run): run.state.t for run in runs}
 
     def note(run: Run, row: Row) -> None:
         """Where the count steps back, after a search, say what was found."""

@@ -16,8 +16,8 @@ from sprl.stepping import consider_compiling
 def train(task: Task, state: State) -> Iterator[Epoch]:
     """Train to the last epoch, yielding each as it ends; `state` is then at that epoch's end.
 
-    While a method finds a field of its own (search.py), such as T1="auto", epochs may turn out to be one warm-up too many: the count
-    then steps back. Keep the last epoch of each number.
+    When a method has found a field of its own (search.py), such as T1="auto", the count steps back, to where the run goes on from or to
+    the beginning. Drop the epochs from that number on.
     """
     return (epoch for epoch in train_pausing(task, state, never) if epoch is not None)
 

@@ -73,5 +73,6 @@ def warn_of(what: str, classes: Tensor) -> None:
 def noise_rate(T: Tensor, y: Tensor) -> Tensor:
     r"""The share of wrong labels, $1 - \sum_i \pi_i T_{ii}$, 0-d; the shares $\pi$ of the true classes solve $\pi T$ = those of y."""
     T, given = T.double().cpu(), torch.bincount(y.cpu(), minlength=len(T)).double()
-    true = torch.linalg.lstsq(T.T, given.unsqueeze(1)).solution.squeeze(1).clamp(min=0)
+    solved = torch.linalg.lstsq(T.T, given.unsqueeze(1), driver="gelsd")  # the usual one solves what is nearly singular anew each time
+    true = solved.solution.squeeze(1).clamp(min=0)
     return (1 - (true / true.sum() * T.diagonal()).sum()).float()
