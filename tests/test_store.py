@@ -48,7 +48,14 @@ def test_a_run_is_named_by_what_it_computes(run, tmp_path):
     same = {"data": "there.npz", "data_dir": "d", "labels": "l.csv", "device": "cuda:1", "stream": True, "graph": False, "compile": True}
     same |= {"weights": "there.pth", "noise_rate": 0.3}  # the content counts; what a method makes of the rate is in its fields
     assert store.key_of({**config, **same}, run.fingerprint, None) == name
-    others = [{"method": "standard"}, {"seed": 4}, {"epochs": 13}, {"lr": 0.02}, {"corrupt": "pair:0.3"}, {"precision": "bf16"}]
+    others = [
+        {"method": "standard", "fields": {}},
+        {"seed": 4},
+        {"epochs": 13},
+        {"lr": 0.02},
+        {"corrupt": "pair:0.3"},
+        {"precision": "bf16"},
+    ]
     others += [{"fields": {**config["fields"], "K": 9}}, {"network": "mlp:width=8"}]
     keys = [store.key_of({**config, **other}, run.fingerprint, None) for other in others]
     keys += [store.key_of(config, "other data", None), *(store.key_of(config, run.fingerprint, weights) for weights in ("one", "two"))]
@@ -63,6 +70,14 @@ def test_fields_that_came_later_count_where_they_are_set(run):
     others = [{"rows": 100}, {"rows": 200}, {"augment": True}, {"augment": False}, {"rows": 100, "augment": False}]
     keys = [store.key_of({**config, **other}, run.fingerprint, None) for other in others]
     assert len({name, *keys}) == 1 + len(keys)
+
+
+def test_what_a_method_did_before_is_another_run(run):
+    config = run.config.to_json()
+    assert config["fields"]["gamma_d"] == "auto"
+    assert store.key_of(config, run.fingerprint, None, of=2) == key_of(run) != store.key_of(config, run.fingerprint, None, of=1)
+    given = {**config, "fields": {**config["fields"], "gamma_d": 5.0}}  # which means what it always did
+    assert store.key_of(given, run.fingerprint, None, of=1) == store.key_of(given, run.fingerprint, None)
 
 
 def test_every_record_that_was_kept_is_still_read_by_its_name():
@@ -219,6 +234,9 @@ def curves(**some):
         (curves(test_accuracy=[50.0] * 11 + [250.0]), "its test accuracies are no percentages"),
         (lambda c: {**c, "curves": {k: v for k, v in c["curves"].items() if k != "test_accuracy"}}, "its test accuracies have gaps"),
         (changed(summary={}), "its summary"),
+        (curves(test_accuracy=[50.0] * 12), "its result is not that of its curve"),
+        (changed(edition=1), "its key is not that of its config and data"),
+        (changed(edition=-1), "its edition is -1"),
         (changed(versions={"torch": 2}), "its versions"),
         (lambda c: " " * (store.LARGEST + 1), "too large"),
     ],

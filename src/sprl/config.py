@@ -84,6 +84,11 @@ def make_method(
     return replace(method, noise_rate=noise_rate) if noise_rate is not None and lacks else method  # type: ignore[type-var]
 
 
+def edition(method: str, values: dict[str, Any]) -> int:
+    """Of what a method does with these fields: raised where it comes to give other results, so that runs of before are no runs of it."""
+    return getattr(make_method(method, values, known=lambda: 0.0), "edition", 1)
+
+
 def needs_rate(cls: type[Method]) -> bool:
     """Whether a method cannot do without the share of wrong labels: a field that has no default."""
     return any(f.name == "noise_rate" and f.default is MISSING for f in fields(cls))  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from sprl.checkpoint import PLACES
+from sprl.config import edition
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import aside, make_place
 from sprl.photos import PRETRAINED
@@ -46,6 +47,7 @@ class Record:
 
     key: str
     config: dict[str, Any]  # every default filled in
+    edition: int  # of what its method did (config.edition)
     weights: str | None  # hash of the file that it began with, or their name
     data: str  # its name
     fingerprint: str  # of all the data
@@ -112,15 +114,17 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def key_of(config: Mapping[str, Any], fingerprint: str, weights: str | None) -> str:
+def key_of(config: Mapping[str, Any], fingerprint: str, weights: str | None, of: int | None = None) -> str:
     """The name of a run: a hash of its config, as `run.prepare` fills it in, of its data and of the weights that it begins with.
 
     What the data is counts (Run.fingerprint), and what the weights are (content_of), not where they lie; what is computed, not on which
-    device.
+    device. `of`: the edition of its method, if not what that does now.
     """
+    of = edition(config["method"], config["fields"]) if of is None else of
     unset = [name for name in LATER if config.get(name) is None]
     meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS, *TOLD, *unset)}
-    return hashlib.sha256(json.dumps([meaning, fingerprint, weights], sort_keys=True).encode()).hexdigest()[:16]
+    parts = [meaning, fingerprint, weights, *([of] if of > 1 else [])]  # the first records have none
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def content_of(weights: str | None) -> str | None:
@@ -154,6 +158,7 @@ def record_of(run: Run, together: int = 1, weights: str | None = None) -> Record
     return Record(
         key=key_of(config, run.fingerprint, weights),
         config=config,
+        edition=edition(config["method"], config["fields"]),
         weights=weights,
         data=data.name,
         fingerprint=run.fingerprint,
@@ -290,11 +295,12 @@ def parse(content: bytes) -> Record:
     fields = {f.name: str(f.type) for f in dataclasses.fields(Record)}
     require(type(value) is dict and value.get("format") == FORMAT, f"it is not of format {FORMAT}")
     del value["format"]
+    value.setdefault("edition", 1)  # records of old
     require(value.keys() == fields.keys(), "it has other fields")
     for name, kind in fields.items():
         fits = isinstance(value[name], KINDS.get(kind, dict)) and not isinstance(value[name], bool)
         require(fits, f"its {name} is no {kind}")
-    for name in ("n", "classes", "test", "seconds", "seconds_an_epoch", "together", "threads"):
+    for name in ("edition", "n", "classes", "test", "seconds", "seconds_an_epoch", "together", "threads"):
         require(is_number(value[name]) and value[name] >= 0, f"its {name} is {value[name]}")
     record = Record(**value)
     config = record.config
@@ -302,7 +308,8 @@ def parse(content: bytes) -> Record:
     require(type(config.get("fields")) is dict, "its config lacks the method's fields")
     require(type(config.get("weights")) in (str, type(None)), "its config lacks weights")
     require((config["weights"] is None) == (record.weights is None), "its weights are not those of its config")
-    require(record.key == key_of(config, record.fingerprint, record.weights), "its key is not that of its config and data")
+    key = key_of(config, record.fingerprint, record.weights, record.edition)
+    require(record.key == key, "its key is not that of its config and data")
     T, epochs = config.get("epochs"), record.curves.get("epoch")
     require(type(T) is int and type(epochs) is list and len(epochs) == T and epochs == list(range(1, T + 1)), "it lacks epochs")
     for name, curve in record.curves.items():
@@ -311,6 +318,9 @@ def parse(content: bytes) -> Record:
     require(record.test == 0 or len(record.accuracy) == T, "its test accuracies have gaps")
     require(not [v for v in record.accuracy if not 0 <= v <= 100], "its test accuracies are no percentages")
     require(record.summary.keys() == set(SUMMARY), "its summary has other fields")
+    told, last10 = record.summary["last10"], record.last10
+    same = told is None if last10 is None else is_number(told) and math.isclose(told, last10, rel_tol=1e-9)
+    require(same, "its result is not that of its curve")
     noise = record.summary["noise"]
     require(type(noise) is dict and noise.get("labels_sha256") == record.labels, "its noise is not that of its labels")
     require(not [v for v in record.versions.values() if type(v) is not str], "its versions are none")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sprl.config import Config, make_method
+from sprl.config import Config, edition, make_method
 from sprl.errors import InputError
 from sprl.paper.cell import ANY, FILLED, Cell, at, is_run_of, meaning, only, runs_of, takes_files, unique
 from sprl.paper.recipes import RECIPES
@@ -147,7 +147,10 @@ def record_of(config, told=0.3, finished="2026-01-01T00:00:00+00:00", wrong=None
     method = make_method(config.method, config.fields, config.noise_rate, known=lambda: told)
     filled = json.loads(json.dumps(replace(config, fields=asdict(method)).to_json()))
     summary = {"noise_rate_realised": told if wrong is None else wrong}
-    return Record(**dict.fromkeys(f.name for f in fields(Record)) | {"config": filled, "finished": finished, "summary": summary, "n": n})
+    return Record(
+        **dict.fromkeys(f.name for f in fields(Record))
+        | {"config": filled, "finished": finished, "summary": summary, "n": n, "edition": edition(config.method, filled["fields"])}
+    )
 
 
 def cell_of(**changes):
@@ -190,6 +193,13 @@ def test_another_value_of_a_methods_field_is_another_run(config, data):
     first, second = (replace(config, fields=config.fields | {field: value}) for value in (one, two))
     assert is_run_of(meaning(first), record_of(first))
     assert not is_run_of(meaning(first), record_of(second))
+
+
+def test_a_run_of_what_the_method_did_before_is_none_of_it():
+    found, given = Config(), Config(fields={"T1": 2, "gamma_d": 5.0})
+    assert record_of(found).edition > record_of(given).edition == 1
+    assert not is_run_of(meaning(found), replace(record_of(found), edition=1))
+    assert is_run_of(meaning(given), replace(record_of(given), edition=1))
 
 
 def test_files_are_known_by_their_names_and_sets_by_theirs_alone():

@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 
 from sprl import chart, store
-from sprl.config import Config, make_method
+from sprl.config import Config, edition, make_method
 from sprl.errors import InputError, printable
 from sprl.paper.cell import Cell
 from sprl.paper.figures import AUTHORS, columns_for, draw, figure_of, looks_of, missing, over_seeds
@@ -35,8 +35,24 @@ def record(cell, seed=0, **curves):
     config["fields"] = asdict(make_method(cell.config.method, cell.config.fields, known=lambda: 0.5))
     words = {"data": "d", "fingerprint": "f", "labels": "l", "device": "cpu", "precision": "fp32", "step": "eager", "finished": ""}
     numbers = {"n": 9, "classes": 2, "test": 3, "seconds": 1.0, "seconds_an_epoch": 0.1, "together": 1, "threads": 1}
-    rest = {"summary": dict.fromkeys(store.SUMMARY) | {"noise": {"labels_sha256": "l"}}, "versions": {}, "weights": None, "revision": None}
-    value = {"format": 1, "key": store.key_of(config, "f", None), "config": config, "curves": curves, **words, **numbers, **rest}
+    last10 = store.mean(curves["test_accuracy"][-store.LAST :])
+    rest = {
+        "summary": dict.fromkeys(store.SUMMARY) | {"noise": {"labels_sha256": "l"}, "last10": last10},
+        "versions": {},
+        "weights": None,
+        "revision": None,
+    }
+    of = edition(cell.config.method, config["fields"])
+    value = {
+        "format": 1,
+        "key": store.key_of(config, "f", None),
+        "config": config,
+        "edition": of,
+        "curves": curves,
+        **words,
+        **numbers,
+        **rest,
+    }
     return store.parse(json.dumps(value).encode())
 
 

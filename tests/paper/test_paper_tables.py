@@ -16,7 +16,7 @@ from rich.console import Console
 
 from sprl import store
 from sprl.cells import NUMBER, RUNS, unguard
-from sprl.config import Config, make_method
+from sprl.config import Config, edition, make_method
 from sprl.errors import printable
 from sprl.paper.cell import RULES, Cell, runs_of
 from sprl.paper.recipes import RECIPES
@@ -43,6 +43,7 @@ def record_of(config=SPRL, accuracy=(80.0,), labeller=None, device="cpu", finish
     return store.Record(
         key=store.key_of(config, "f", config["weights"]),
         config=config,
+        edition=edition(config["method"], config["fields"]),
         weights=config["weights"],
         data="d",
         fingerprint="f",
@@ -51,7 +52,7 @@ def record_of(config=SPRL, accuracy=(80.0,), labeller=None, device="cpu", finish
         classes=10,
         test=50 if accuracy else 0,
         curves=curves,
-        summary=dict.fromkeys(store.SUMMARY) | {"noise": noise},
+        summary=dict.fromkeys(store.SUMMARY) | {"noise": noise, "last10": store.mean(store.known(curves["test_accuracy"][-store.LAST :]))},
         seconds=1.0,
         seconds_an_epoch=1 / T,
         together=1,

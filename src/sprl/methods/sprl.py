@@ -52,6 +52,11 @@ class SPRL:
 
     networks: ClassVar[int] = 1
 
+    @property
+    def edition(self) -> int:
+        """2: T1 is found by means over T/40 epochs, and from nine on the run begins anew; gamma_d is 10 for people's mistakes."""
+        return 2 if "auto" in (self.T1, self.gamma_d) else 1
+
     @classmethod
     def as_published(cls, **fields: Any) -> "SPRL":
         """The paper's reading, no limit."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sprl.config import Config, make_method, needs_rate
+from sprl.config import Config, edition, make_method, needs_rate
 from sprl.data.catalogue import SETS
 from sprl.errors import InputError, ensure, pick
 from sprl.methods import METHODS
@@ -82,14 +82,16 @@ def meaning(config: Config) -> dict[str, Any]:
         del values["noise_rate"]
     asked = {name: value for name, value in asdict(config).items() if name not in ANY and not (name in FILLED and value in (None, "auto"))}
     found: dict[str, Any] = json.loads(json.dumps(asked | {"fields": values}))
-    return found
+    return found | {"edition": edition(config.method, values)}
 
 
 def is_run_of(asked: dict[str, Any], record: Record) -> bool:
     """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has its default there."""
     method = METHODS[asked["method"]]
     config, values = record.config, record.config["fields"]
-    if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name not in ("data", "fields")):
+    if asked["edition"] != record.edition:
+        return False
+    if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name not in ("data", "fields", "edition")):
         return False
     if "data" in asked and not is_called(asked["data"], record):
         return False
