@@ -12,6 +12,8 @@ def test_the_nearest_name_or_all_of_a_few():
         pick("fruit", "plumm", ["fig", "plum"])
     with pytest.raises(InputError, match=r"^unknown fruit 'x'; choose from: fig, plum$"):
         pick("fruit", "x", ["fig", "plum"])
+    with pytest.raises(InputError, match="did you mean 'tableA5'"):
+        pick("table", "tablea5", ["table5", "tableA5"])
     with pytest.raises(InputError, match=f", k{MANY - 1}$"):
         pick("kind", "zebra", [f"k{i}" for i in range(MANY)])
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import threading
 import warnings
@@ -253,6 +254,13 @@ def test_what_is_no_record_is_left_out_with_a_note(record, tmp_path, change, why
         assert store.all(tmp_path) == []
     store.write(tmp_path, record)
     assert store.all(tmp_path) == [record]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_left_out_with_a_note(tmp_path, make):
+    make(tmp_path / f"{'0' * 16}.json")
+    with pytest.warns(SprlWarning, match=r"0\.json is no record and is left out: it is no file"):
+        assert store.all(tmp_path) == []
 
 
 def test_under_another_name_it_is_not_taken(record, tmp_path):

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 import warnings
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -359,6 +360,9 @@ def main() -> None:
         if issubclass(category, SprlWarning):
             print(f"sprl: note: {printable(str(message))}", file=sys.stderr)
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")  # a ± where only ASCII can be written is a ?, not an error
     # threads that wait for one another asleep: spinning, they are many times slower than one wherever another program has a core
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     warnings.showwarning = one_line

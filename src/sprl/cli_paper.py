@@ -62,7 +62,9 @@ def bench(
     context: typer.Context,
     name: Name = None,
     only: Only = "",
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Runs of each cell, with seeds S, S + 1, ... The paper has one.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1000, help="Runs of each cell, with seeds S, S + 1, ... The paper has one.")
+    ] = 1,
     seed: options.Seed = 0,
     short: Short = False,
     plan: Annotated[bool, typer.Option("--plan", help="Only say what would be run.")] = False,

@@ -61,7 +61,8 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
     options = list(options)
     if name in options:
         return name
-    near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    same = [option for option in options if option.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     if not options:
         hint = "there is none"
     elif near:

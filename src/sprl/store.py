@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 import subprocess
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -238,6 +239,9 @@ def read(folder: Path, key: str) -> Record | None:
     """The record of that name. None: there is none, or, with a note, nothing that can be read as one."""
     path = path_of(folder, key)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for whoever writes
+            warnings.warn(f"{path} is no record and is left out: it is no file", SprlWarning, stacklevel=2)
+            return None
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:

@@ -10,7 +10,9 @@ from conftest import clusters
 from typed import sprl
 
 from sprl import files
+from sprl.config import Config
 from sprl.paper import bench
+from sprl.run import read
 
 SHORT = ("bench", "table2", "--short", "--jobs", 1)
 ONE = (*SHORT, "--only", "standard digits")
@@ -84,6 +86,28 @@ def test_a_plan_promises_no_run_that_must_fail(home, trained, capsys):
     code, out, error = sprl(capsys, *words, "--only", "two standard")
     assert (code, len(error.splitlines())) == (2, 4)  # each is told once
     assert len(kept()) == 1
+
+
+def test_a_set_that_is_not_the_published_one_is_left_out(home, trained, capsys):
+    """Its runs are known by its name alone."""
+    folder = home / "data" / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        (folder / name).write_bytes(bytes([*range(10)] * 307 + [0, 0, 0]) * 20)  # twenty rows
+    for words in (("--plan",), ()):
+        code, _, error = sprl(capsys, "bench", "table2", "--only", "cifar10 resnet18 standard pair", *words)
+        assert (code, trained, kept()) == (2, [], {})
+        why = "cifar10 in data/cifar-10-batches-bin is not what was published: data_batch_1.bin: "
+        assert error.startswith(f"sprl: cifar10 is left out, 1 run: {why}")
+        assert error.count("\n") == 1
+
+
+def test_labels_that_are_not_there_are_no_plan(home, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "require_published", lambda *_: None)
+    monkeypatch.setattr(bench, "read", lambda *_: replace(read(Config(data="pets.npz")), name="cifar10"))
+    code, _, error = sprl(capsys, "bench", "defaults", "--only", "human:worse standard", "--plan")
+    assert code == 2
+    assert error.startswith("sprl: cifar10 with human:worse is left out, 1 run: no labels that people gave to cifar10: get ")
 
 
 def test_a_precision_that_is_asked_for_is_that_of_the_records(home, capsys):

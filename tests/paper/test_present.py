@@ -48,6 +48,15 @@ def test_whatever_is_wrong_with_a_recipe_the_others_are_listed(monkeypatch, caps
         assert (code, error) == (2, "sprl: there is nothing to run or show: the recipe has no cells, or none in this form\n")
 
 
+@pytest.mark.parametrize(("part", "kind"), [("make_cells", "Cells"), ("make_panels", "Panels")])
+def test_what_a_recipe_returns_is_looked_at(monkeypatch, capsys, part, kind):
+    monkeypatch.setitem(RECIPES, "odd", Recipe("odd", "Odd", "A slip.", **{part: lambda: ["a"]}))
+    for command in ("bench", "show"):
+        code, _, error = sprl(capsys, command, "odd", "--short")
+        assert code == 2
+        assert error.startswith(f"sprl: {part} of the recipe odd must return a list of {kind} (sprl.paper.")
+
+
 @pytest.mark.parametrize("more", [{}, {"make_cells": list, "make_panels": list}])
 def test_a_recipe_is_a_table_or_a_figure(more):
     with pytest.raises(InputError, match="the recipe odd must have make_cells, for a table, or make_panels, for a figure"):

@@ -316,6 +316,13 @@ def check(which: BenchmarkSet, data_dir: str | None) -> Status:
         return replace(state, wrong={which.name: str(error)})
 
 
+def require_published(name: str, data_dir: str | None) -> None:
+    """InputError where the files of a set are there, and are not what was published."""
+    state = check(BENCHMARKS[name], data_dir)
+    for file, why in state.wrong.items():
+        raise InputError(f"{name} in {state.where} is not what was published: {file}: {why}. sprl data {name} says more")
+
+
 def load(name: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
     """A set by its name, from the data folder."""
     which = BENCHMARKS[pick("benchmark set", name, BENCHMARKS)]

@@ -17,6 +17,8 @@ from sprl.commands import stopping, within_memory
 from sprl.compare import Job
 from sprl.config import Config, find_device, find_precision
 from sprl.data import Data
+from sprl.data.catalogue import relabel
+from sprl.data.sets import BENCHMARKS, require_published
 from sprl.errors import InputError, ensure, printable
 from sprl.methods import METHODS
 from sprl.noise import GENERATED, parse, transition
@@ -166,9 +168,9 @@ def estimate(missing: Sequence[Wanted], how: How) -> tuple[dict[Rows, list[Wante
     for rows, runs in by_rows_of(missing).items():
         try:
             data = tested(runs[0].config)
-            for noise, why in refused(runs, data).items():
-                leave_out(f"{rows[0]} with {noise}", [run for run in runs if run.config.corrupt == noise], why)
-                runs = [run for run in runs if run.config.corrupt != noise]
+            for name, why in refused(runs, data).items():
+                leave_out(f"{rows[0]} with {name}", [run for run in runs if labels_of(run.config) == name], why)
+                runs = [run for run in runs if labels_of(run.config) != name]
             if not runs:
                 continue
             seconds = seconds_of(runs, data, how.spread)
@@ -185,7 +187,9 @@ def estimate(missing: Sequence[Wanted], how: How) -> tuple[dict[Rows, list[Wante
 
 
 def tested(config: Config) -> Data:
-    """The rows to train on, and others to measure accuracy on."""
+    """The rows to train on, and others to measure accuracy on. A set is known by its name, so it must be the published one."""
+    if config.data in BENCHMARKS:
+        require_published(config.data, config.data_dir)
     with show.reading() as (speak, progress):
         data = read(config, speak, progress)
     ensure(
@@ -197,17 +201,24 @@ def tested(config: Config) -> Data:
 
 
 def refused(runs: Sequence[Wanted], data: Data) -> dict[str, str]:
-    """The noises of runs that this data cannot have, and why, as far as that can be told without training."""
+    """The noises, or labels, of runs that this data cannot have, and why, as far as that can be told without training."""
     found = dict[str, str]()
-    for noise, config in {run.config.corrupt: run.config for run in runs}.items():
+    for name, config in {labels_of(run.config): run.config for run in runs}.items():
         try:
-            if kind_of(config) == GENERATED:
+            if config.labels is not None:
+                relabel(data, config.labels, config.data_dir)
+            elif kind_of(config) == GENERATED:
                 generated.learned(data, config)
-            elif noise is not None:
-                transition(noise, len(data.classes))
+            elif config.corrupt is not None:
+                transition(config.corrupt, len(data.classes))
         except InputError as error:
-            found[str(noise)] = str(error)
+            found[name] = str(error)
     return found
+
+
+def labels_of(config: Config) -> str:
+    """What it asks for in place of the data's own."""
+    return config.labels or config.corrupt or ""
 
 
 def seconds_of(runs: Sequence[Wanted], data: Data, spread: Spread) -> float:

@@ -141,6 +141,7 @@ def only(cells: Sequence[Cell], text: str, optional: bool = True) -> list[Cell]:
         groups = [set(word.split(",")) - {""} for word in shlex.split(text.lower())]
     except ValueError as error:
         raise InputError(f'cannot read the words {text!r}: {error}; write names with spaces or quotes as "bob\'s cats"') from error
+    ensure(all(groups), f"cannot read the words {text!r}: a comma stands between two words, as in sprl,standard")
     named = {word for group in groups for word in group}
     known = sorted({word for cell in cells for word in cell.words})
     for word in named:

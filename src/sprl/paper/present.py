@@ -47,6 +47,8 @@ def present(
     if recipe.is_figure:
         if format not in (None, "terminal"):
             raise InputError(f"{recipe.name} is a figure, drawn as PNG and SVG: leave out --format")
+        if out is not None and out.suffix.lower() in (".png", ".svg", ".pdf", *ENDINGS):
+            raise InputError(f"--out {out}: for a figure give the folder that its PNG and SVG go to")
         return draw(recipe, chosen_panels(recipe, words, short), records, proposed, Path("figures") if out is None else out)
     if out is not None:
         check_file(out, overwrite)

@@ -68,6 +68,10 @@ class Recipe:
         assert self.make_panels is not None
         with blamed(f"the recipe {self.name}"):
             found = self.make_panels()
+            ensure(
+                all(isinstance(panel, Panel) for panel in found),
+                f"make_panels of the recipe {self.name} must return a list of Panels (sprl.paper.recipe)",
+            )
         if not short:
             return found
         brief = dict[str, Panel]()  # by their runs: on the built-in data, panels of several data sets are one
@@ -83,6 +87,10 @@ class Recipe:
             return [cell for panel in self.panels(short) for line in panel.lines for cell in line.cells]
         with blamed(f"the recipe {self.name}"):
             found = self.make_cells()
+            ensure(
+                all(isinstance(cell, Cell) for cell in found),
+                f"make_cells of the recipe {self.name} must return a list of Cells (sprl.paper.cell)",
+            )
         return self.more(list(dict.fromkeys(new for cell in found if (new := self.shorten(cell)) is not None)) if short else found)
 
     def shorten(self, cell: Cell) -> Cell | None:
