@@ -15,7 +15,7 @@ from sprl.data.rows import Streamed
 from sprl.engine import run_epoch, start
 from sprl.errors import SprlWarning
 from sprl.joint import Joint
-from sprl.methods import METHODS, SPRL, CoTeaching, MentorNet, Standard
+from sprl.methods import METHODS, SPRL, CoTeaching, MentorNet, Standard, sprl
 from sprl.noise import corrupt
 from sprl.run import prepare
 from sprl.state import Task, restore, snapshot
@@ -118,6 +118,12 @@ def test_an_idle_batch_moves_neither_weights_nor_optimizer(pictures, stepper):
     assert all(torch.equal(value, after[1][k][name]) for k, moments in before[1].items() for name, value in moments.items())
 
 
+@pytest.fixture(params=["going on", "begun anew"])
+def after_search(request, monkeypatch):
+    monkeypatch.setattr(sprl, "AFRESH_FROM", 1 if request.param == "begun anew" else 100)
+
+
+@pytest.mark.usefixtures("after_search")
 def test_the_search_for_t1_goes_back_with_captured_steps_too(pictures):
     task = replace(pictures, epochs=24)
     ours, theirs = trained(task, Captured(), SPRL()), trained(task, Eager(), SPRL())
@@ -220,6 +226,7 @@ def test_going_back_repeats_the_epochs_also_in_the_middle_of_one(pictures):
     assert_same(first, ([epoch.loss for epoch in train(pictures, other)], other))
 
 
+@pytest.mark.usefixtures("after_search")
 def test_a_table_too_large_for_the_gpu_lives_in_the_hosts_memory(pictures, monkeypatch):
     expected = trained(pictures, Captured(), SPRL())
     real = tables.free_memory
