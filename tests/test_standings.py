@@ -22,7 +22,9 @@ def record(method, seed, accuracy, precision=(90.0,), seconds=0.5, together=1, d
     words = {"data": "d", "fingerprint": "f", "labels": "l", "device": device, "precision": "fp32", "step": "eager", "finished": ""}
     key = f"{method}-{seed}"
     rest["weights"] = None
-    return Record(key=key, config=config, curves=curves, seconds_an_epoch=seconds, threads=1, versions={}, revision=None, **rest, **words)
+    return Record(
+        key=key, config=config, edition=1, curves=curves, seconds_an_epoch=seconds, threads=1, versions={}, revision=None, **rest, **words
+    )
 
 
 def places(**scores):
