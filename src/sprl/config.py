@@ -86,7 +86,9 @@ def make_method(
 
 def edition(method: str, values: dict[str, Any]) -> int:
     """Of what a method does with these fields: raised where it comes to give other results, so that runs of before are no runs of it."""
-    return getattr(make_method(method, values, known=lambda: 0.0), "edition", 1)
+    found = getattr(make_method(method, values, known=lambda: 0.0), "edition", 1)
+    ensure(type(found) is int and found >= 1, f"the edition of {method} must be a whole number from 1 on, got {found!r}")
+    return found
 
 
 def needs_rate(cls: type[Method]) -> bool:

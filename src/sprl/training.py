@@ -81,10 +81,15 @@ def find(task: Task, state: State, search: Search, pause: Callable[[], bool] = n
     state.warmup = {}
     if taken < search.afresh_from:
         visit_unseen(task, state)
-        return
+    else:
+        begin_anew(task, state, untrained)
+
+
+def begin_anew(task: Task, state: State, untrained: dict[str, Any]) -> None:
+    """From the first weights, with nothing recorded, as the method begins now that its field is settled."""
     restore(state, untrained)
     for name, tensor in state.memory.items():
-        state.host.get(name, tensor).zero_()  # nothing recorded yet
+        state.host.get(name, tensor).zero_()
     for name, tensor in state.method.init(task.y, task.num_classes, task.epochs).items():
         state.memory[name].copy_(tensor)
 

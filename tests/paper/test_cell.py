@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sprl.config import Config, edition, make_method
 from sprl.errors import InputError
+from sprl.methods import Standard
 from sprl.paper.cell import ANY, FILLED, Cell, at, is_run_of, meaning, only, runs_of, takes_files, unique
 from sprl.paper.recipes import RECIPES
 from sprl.store import Record
@@ -196,10 +197,17 @@ def test_another_value_of_a_methods_field_is_another_run(config, data):
 
 
 def test_a_run_of_what_the_method_did_before_is_none_of_it():
-    found, given = Config(), Config(fields={"T1": 2, "gamma_d": 5.0})
-    assert record_of(found).edition > record_of(given).edition == 1
-    assert not is_run_of(meaning(found), replace(record_of(found), edition=1))
-    assert is_run_of(meaning(given), replace(record_of(given), edition=1))
+    auto, fixed = Config(), Config(fields={"T1": 2, "gamma_d": 5.0})
+    assert record_of(auto).edition > record_of(fixed).edition == 1
+    assert not is_run_of(meaning(auto), replace(record_of(auto), edition=1))
+    assert is_run_of(meaning(fixed), replace(record_of(fixed), edition=1))
+
+
+@pytest.mark.parametrize("odd", ["b", 0, 1.5, True])
+def test_an_edition_is_a_number(monkeypatch, odd):
+    monkeypatch.setattr(Standard, "edition", odd, raising=False)
+    with pytest.raises(InputError, match="the edition of standard must be a whole number from 1 on, got"):
+        meaning(Config(method="standard"))
 
 
 def test_files_are_known_by_their_names_and_sets_by_theirs_alone():

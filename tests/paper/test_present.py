@@ -1,6 +1,9 @@
 """What `sprl show` says besides the numbers."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from sprl.errors import InputError
 from sprl.paper.cell import at
 from sprl.paper.recipe import Recipe
 from sprl.paper.recipes import RECIPES
+
+RECORDS = Path(__file__).parents[2] / "results" / "records"
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +80,10 @@ def test_a_recipe_is_a_table_or_a_figure(more):
         (("bench", "--short", "--only", "x"), "of which table or figure? Give its NAME beside --short, --only; sprl show lists all"),
         (("show", "--ran", "--store", "folder"), "Give its NAME beside --ran"),
         (("show", "table2", "--only", "bob's"), 'cannot read the words "bob\'s": No closing quotation'),
+        (("show", "table2", "--only", ","), "cannot read the words ',': a comma stands between two words"),
+        (("show", "tablea5"), "did you mean 'tableA5'?"),
+        (("show", "authors", "--out", "curves.png"), "--out curves.png: for a figure give the folder that its PNG and SVG go to"),
+        (("bench", "table2", "--short", "--seeds", "100000000", "--plan"), "--seeds"),
     ],
 )
 def test_what_names_nothing_is_refused_in_one_line(capsys, words, message):
@@ -82,6 +91,13 @@ def test_what_names_nothing_is_refused_in_one_line(capsys, words, message):
     assert (code, out, len(error.splitlines())) == (2, "", 1)
     assert message in error
     assert [path.name for path in Path().iterdir()] == ["folder"]
+
+
+def test_where_only_ascii_can_be_written_nothing_breaks():
+    words = [sys.executable, "-m", "sprl", "show", "table2", "--ran", "--store", str(RECORDS)]
+    done = subprocess.run(words, env=os.environ | {"PYTHONIOENCODING": "ascii", "COLUMNS": "140"}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"\d\d\.\d\d\?\d\.\d\d", done.stdout)  # a deviation, its sign a ?
 
 
 def test_a_store_that_cannot_be_read_is_not_empty(monkeypatch, capsys):

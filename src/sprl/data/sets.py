@@ -318,11 +318,11 @@ def check(which: BenchmarkSet, data_dir: str | None) -> Status:
 
 def require_published(name: str, data_dir: str | None) -> None:
     """InputError where the files of a set are there, and are not what was published."""
-    state = check(BENCHMARKS[name], data_dir)
-    for file, why in state.wrong.items():
-        raise InputError(
-            f"{name} in {state.where} is not what was published: {file}: {why}. {source(BENCHMARKS[name], data_dir, 'Fetch again')}"
-        )
+    which = BENCHMARKS[name]
+    state = check(which, data_dir)
+    if state.wrong:
+        file, why = next(iter(state.wrong.items()))
+        raise InputError(f"{name} in {state.where} is not what was published: {file}: {why}. {source(which, data_dir, 'Fetch again')}")
 
 
 def load(name: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
