@@ -35,6 +35,12 @@ def press(tab, keys):
         tab.keyboard.press(key)
 
 
+def reload(tab):
+    """As fast as a person can: Chromium takes a moment to hand what a page stored to the process that loads it next."""
+    tab.wait_for_timeout(300)
+    tab.reload()
+
+
 def states(tab):
     return tab.locator("#gallery > li").evaluate_all("cards => cards.map(card => card.dataset.state)")
 

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from browsing import CLASSES, CURRENT, FLAGGED, LABELS, MADE, current, expect, press, shown, states, sync_api
+from browsing import CLASSES, CURRENT, FLAGGED, LABELS, MADE, current, expect, press, reload, shown, states, sync_api
 from pages import page, table
 
 from sprl.report import thumbnail
@@ -125,7 +125,7 @@ def test_buttons_do_what_keys_do(visit):
 def test_nothing_is_judged_out_of_sight(visit):
     tab = visit()
     tab.evaluate("scrollTo(0, document.body.scrollHeight)")
-    tab.wait_for_function("() => !document.querySelector('#gallery [aria-posinset=\"1\"]')")
+    tab.locator('#gallery [aria-posinset="1"]').wait_for(state="detached")
     press(tab, "a")
     assert set(states(tab)) == {"open"}
     press(tab, "a")
@@ -214,19 +214,19 @@ def test_it_prints_the_cards_without_their_buttons(visit):
     assert len(states(tab)) < len(FLAGGED)
 
 
-def test_narrow_screens_and_both_schemes(visit):
-    tab = visit()
+def test_narrow_screens_and_both_schemes(visit, address):
+    tab = visit(url=f"{address}/report.html")  # from a file, Chromium loses one in forty of what was stored between two reloads
     backgrounds = set()
     for scheme in ("light", "dark"):
         tab.emulate_media(color_scheme=scheme)
-        tab.reload()
+        reload(tab)
         backgrounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(backgrounds) == 2
     tab.locator("#theme").click()
-    tab.reload()
+    reload(tab)
     assert tab.evaluate("getComputedStyle(document.body).colorScheme") == "light"  # the person's word counts
     tab.set_viewport_size({"width": 360, "height": 740})
-    tab.reload()
+    reload(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     press(tab, "a a")  # the first brings the card into sight
     assert states(tab)[:2] == ["accepted", "open"]

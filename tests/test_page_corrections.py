@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from browsing import CLASSES, CURRENT, FLAGGED, LABELS, MADE, NOTE, bring, expect, export, press, records, row, states, sync_api
+from browsing import CLASSES, CURRENT, FLAGGED, LABELS, MADE, NOTE, bring, expect, export, press, records, reload, row, states, sync_api
 from pages import HOSTILE, page, table
 
 from sprl.cells import guard
@@ -25,7 +25,7 @@ def test_corrections_as_agreed_and_taken_in_again(visit):
     assert rows == [[LABELS["id"][at], given[at], *wanted[at]] for at in sorted(wanted)]
     before = states(tab)
     tab.evaluate("localStorage.clear()")
-    tab.reload()
+    reload(tab)
     assert set(states(tab)) == {"open"}
     bring(tab, text)
     expect(tab.locator("#status"), "4 verdicts taken in.")
@@ -70,15 +70,15 @@ def test_other_files_are_refused(visit):
     expect(tab.locator("#status"), "1 verdict taken in.")
 
 
-def test_rows_from_elsewhere_are_kept_and_nonsense_is_counted(visit):
-    tab = visit()
+def test_rows_from_elsewhere_are_kept_and_nonsense_is_counted(visit, address):
+    tab = visit(url=f"{address}/report.html")
     a, b, c = FLAGGED.index[:3]
     far = LABELS["wrong_probability"].idxmin()  # not on the page
     lost = row(far, LABELS["predicted_label"][far], "kept")
     nonsense = row(a, "wombat", "other") + row(b, "", "kept") + row(c, LABELS["given_label"][c], "maybe") + "row/1,ant\n"
     bring(tab, NOTE + lost + nonsense)
     expect(tab.locator("#notice"), "0 verdicts taken in. 1 row is not on this page: kept, and exported again. 4 rows make no sense here")
-    tab.reload()
+    reload(tab)
     assert export(tab) == NOTE + lost
     tab = visit(page(table(60, CLASSES), CLASSES))  # all of its rows are on the page
     bring(tab, NOTE.replace(MADE.labels_hash, page(table(60, CLASSES), CLASSES).labels_hash) + "row/99,ant,bee,other\n")
@@ -89,7 +89,7 @@ def test_rows_from_elsewhere_are_kept_and_nonsense_is_counted(visit):
 def test_verdicts_outlive_the_window(visit, address, served):
     tab = visit(url=f"{address}/report.html" if served else None)
     press(tab, "a x s")
-    tab.reload()
+    reload(tab)
     expect(tab.locator("#export"), "Export 3")
     assert states(tab)[:4] == ["accepted", "kept", "skipped", "open"]
 
@@ -102,27 +102,27 @@ def test_two_windows_share_their_verdicts_and_neither_undoes_the_others(visit, a
     expect(other.locator("#export"), "Export 1")
     press(other, "k x")  # of the same suspect
     expect(one.locator("#export"), "Export 1")
-    one.wait_for_function("document.querySelector('#gallery > li').dataset.state === 'kept'")
+    one.locator("#gallery > li:first-child[data-state=kept]").wait_for()
     press(one, "u")
     expect(one.locator("#status"), "Nothing to undo")
     assert states(other)[0] == states(one)[0] == "kept"
     press(other, "u")
-    one.wait_for_function("document.querySelector('#gallery > li').dataset.state === 'accepted'")
+    one.locator("#gallery > li:first-child[data-state=accepted]").wait_for()
 
 
 def test_a_browser_that_keeps_nothing_is_spoken_of(visit):
     tab = visit()
     tab.add_init_script("Object.defineProperty(window, 'localStorage', { get() { throw new Error('no') } })")
-    tab.reload()
+    reload(tab)
     expect(tab.locator("#unkept"), "export before you close it")
     press(tab, "a")
     assert states(tab)[0] == "accepted"
-    tab.reload()
+    reload(tab)
     assert tab.troubles == ["beforeunload"]
     assert set(states(tab)) == {"open"}
     press(tab, "a")
     export(tab)
-    tab.reload()
+    reload(tab)
     assert tab.troubles == ["beforeunload"]  # what was exported is safe
     tab.troubles.clear()
 
