@@ -31,8 +31,7 @@ def varied(config: Config, words: str) -> Config:
     options = {option.name for option in fields(Config)}
     asked = parse_assignments(words.split())
     changes: dict[str, Any] = {name: value for name, value in asked.items() if name in options}
-    if "seed" in changes:
-        changes["seed"] = int(changes["seed"])
+    changes |= {name: int(changes[name]) for name in ("seed", "cutout") if name in changes}
     if "corrupt" in changes:
         changes["labels"] = None
     return replace(config, **changes, fields={name: value for name, value in asked.items() if name not in options})

@@ -158,6 +158,7 @@ def test_streamed_rows_are_the_same(capsys, photos):
         (("--rows", 1348), "--rows 1,348 is more than the 1,347 training rows of digits: give at most that many"),
         (("--rows", 19), "--rows 19 is too few: give at least 20, two for each class of digits"),
         (("--frozen", "--network", "timm:resnet50", "--weights", "w", "--augment"), "--frozen embeds every picture once, as it is"),
+        (("--frozen", "--network", "timm:resnet50", "--weights", "w", "--cutout", 8), "--frozen embeds every picture once, as it is"),
     ],
 )
 def test_what_cannot_be(capsys, home, command, words, why):
@@ -177,6 +178,7 @@ def test_augmentation_as_asked(capsys, photos):
     assert used("photos", None) == used("photos", True) == "translation by up to 2 pixels and horizontal flip"
     assert used("digits", None) == used("digits", False) == used("photos", False) == "none"
     assert "augmentation: translation by up to 1 pixel\n" in ran(capsys, *TRAIN, "--augment")
+    assert "augmentation: a hidden square of 3 x 3\n" in ran(capsys, *TRAIN, "--cutout", 3)
 
 
 def test_it_makes_a_difference_where_it_makes_one():
@@ -184,6 +186,7 @@ def test_it_makes_a_difference_where_it_makes_one():
         return [row["loss"] for row in prepare(Config("digits", epochs=2, rows=100, method="standard", **more))]
 
     assert losses() == losses(augment=False) != losses(augment=True)
+    assert losses() != losses(cutout=3)
 
 
 def test_tables_cannot_be_augmented(capsys, points):
@@ -191,21 +194,24 @@ def test_tables_cannot_be_augmented(capsys, points):
     np.savez("table.npz", x=x, y=y)
     code, _, error = sprl(capsys, "train", "table.npz", "--augment")
     assert (code, error) == (2, "sprl: --augment is for pictures, and these rows are features: leave it out\n")
+    code, _, error = sprl(capsys, "train", "table.npz", "--cutout", 3)
+    assert (code, error) == (2, "sprl: --cutout is for pictures, and these rows are features: leave it out\n")
     assert str(prepare(Config("table.npz", augment=False, epochs=1)).task.augment) == "none"
 
 
 def test_generated_labels_depend_on_it(trained):
     config = {"corrupt": "generated:5", "epochs": 2, "network": "mlp:width=8", "method": "standard", "lr": 0.01}
-    some, same, other = (prepare(Config("digits", **config, **more)) for more in ({}, {"seed": 0}, {"augment": True}))
-    assert trained == [("standard", 50)] * 2
+    asked = ({}, {"seed": 0}, {"augment": True}, {"cutout": 3})
+    some, same, *others = (prepare(Config("digits", **config, **more)) for more in asked)
+    assert trained == [("standard", 50)] * 3
     assert (some.data.y == same.data.y).all()
-    assert (some.data.y != other.data.y).any()
+    assert all((some.data.y != other.data.y).any() for other in others)
 
 
 def test_help_and_what_a_stranger_may_write(capsys):
     for command in ("train", "compare"):
         out = ran(capsys, command, "--help")
-        for words in ("--rows", "--augment", "--no-augment"):
+        for words in ("--rows", "--augment", "--no-augment", "--cutout"):
             assert words in out
     for rows in (-1, 0, 10**30):
         with pytest.raises(InputError, match="--rows"):

@@ -17,6 +17,7 @@ from sprl.options import (
     BatchSize,
     Compile,
     Corrupt,
+    Cutout,
     Data,
     DataDir,
     Device,
@@ -82,6 +83,7 @@ def train(
     batch_size: BatchSize = None,
     lr: Rate = None,
     augment: Augment = None,
+    cutout: Cutout = None,
     seed: Seed = 0,
     fields: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the method, such as T1=10; repeatable.")

@@ -43,6 +43,7 @@ def compare(
     batch_size: options.BatchSize = None,
     lr: options.Rate = None,
     augment: options.Augment = None,
+    cutout: options.Cutout = None,
     fields: Annotated[
         list[str] | None,
         typer.Option(

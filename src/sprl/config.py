@@ -39,6 +39,7 @@ class Config:
     batch_size: int | None = None
     lr: float | None = None
     augment: bool | None = None
+    cutout: int | None = None
     seed: int = 0
     device: str = "auto"
     precision: str = "auto"

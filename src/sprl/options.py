@@ -67,6 +67,10 @@ Augment = Annotated[
         help="Shift pictures at random, flip those in colour. Default: if they have 16 x 16 pixels or more. Smaller ones are shifted by 1.",
     ),
 ]
+Cutout = Annotated[
+    int | None,
+    typer.Option(metavar="PIXELS", help="Hide a square of so many pixels a side, elsewhere each time, in each picture trained on."),
+]
 Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seeds label noise, first weights and batches, each on its own.")]
 NoiseRate = Annotated[float | None, typer.Option(metavar="R", help="Tells the share of wrong labels, if you know it.")]
 Corrupt = Annotated[

@@ -343,6 +343,7 @@ ASKED = (
     "size",
     "rows",
     "augment",
+    "cutout",
     "method",
     "network",
     "weights",

@@ -252,7 +252,7 @@ def prepare(
         batch_size=batch_size,
         lr=lr,
         seed=config.seed,
-        augment=suited_to(data.shape, config.augment),
+        augment=suited_to(data.shape, config.augment, config.cutout),
         precision=precision,
         channels_last=True,
         half_memory=pick("memory", config.memory, ("full", "half")) == "half",
@@ -293,8 +293,9 @@ def check_network(config: Config) -> str:
             raise InputError(f"{option} goes with a network of timm, such as --network timm:resnet50")
     if config.frozen and config.weights is None:
         raise InputError("--frozen needs weights that have learned to see: --weights FILE, or --weights pretrained, which downloads them")
-    if config.frozen and config.augment:
-        raise InputError("--frozen embeds every picture once, as it is, so none can be augmented: leave out --augment or --frozen")
+    for option, given in (("--augment", config.augment is True), ("--cutout", config.cutout is not None)):
+        if config.frozen and given:
+            raise InputError(f"--frozen embeds every picture once, as it is, so none can be augmented: leave out {option} or --frozen")
     if config.size is not None and not 8 <= config.size <= 2048:
         raise InputError(f"--size {config.size} is out of range: give 8 to 2048 pixels")
     return name

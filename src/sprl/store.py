@@ -36,7 +36,7 @@ LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
 KEY = re.compile(r"[0-9a-f]{16}")
 MEANS = ("device", "stream", "graph", "compile", "sync_norm")  # fields of a config that say how to compute, not what
 TOLD = ("noise_rate",)  # what a method makes of it is in its fields
-LATER = ("rows", "augment")  # fields that came after the first records: they count where they are set, so that those keep their names
+LATER = ("rows", "augment", "cutout")  # came after the first records: they count where they are set, so that those keep their names
 LAST = 10  # epochs whose mean is the result
 
 Curve = list[float | None]

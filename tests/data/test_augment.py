@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sprl.data.augment import Augment, flip, suited_to, translate
+from sprl.data.augment import Augment, cut_out, flip, suited_to, translate
 from sprl.errors import InputError
 
 
@@ -70,9 +70,28 @@ def test_flip_mirrors_about_half_left_to_right():
     assert 400 < int(mirrored.sum()) < 600
 
 
+def hidden_square(height, width, side, row, column):
+    """Which pixels a square of this side around a pixel hides, pixel by pixel."""
+    first = (row - side // 2, column - side // 2)
+    return [[all(0 <= at - begin < side for at, begin in zip((r, c), first, strict=True)) for c in range(width)] for r in range(height)]
+
+
+@pytest.mark.parametrize(("height", "width", "side"), [(5, 4, 1), (5, 4, 2), (6, 6, 3), (4, 6, 4)])
+def test_cutout_hides_one_square_around_any_pixel_of_each_picture(height, width, side):
+    torch.manual_seed(0)
+    x = torch.rand(1500, 3, height, width)
+    out = cut_out(x, side)
+    hidden = (out != x).all(1)
+    assert torch.equal((out != x).any(1), hidden)  # in all colours
+    mean = x.mean((2, 3), keepdim=True).expand_as(x)
+    assert torch.equal(out, torch.where(hidden.unsqueeze(1), mean, x))
+    squares = {str(hidden_square(height, width, side, row, column)) for row in range(height) for column in range(width)}
+    assert {str(one.tolist()) for one in hidden} == squares
+
+
 def test_the_default_generator_decides_alone():
     x = torch.rand(50, 3, 8, 8)
-    augment = Augment(shift=2, mirror=True)
+    augment = Augment(shift=2, mirror=True, cutout=3)
     torch.manual_seed(5)
     first = augment(x)
     second = augment(x)
@@ -117,3 +136,31 @@ def test_whoever_asks_gets_it_for_any_picture_and_for_no_table(shape, augment, w
     assert str(augment) == words
     with pytest.raises(InputError, match="--augment is for pictures, and these rows are features: leave it out"):
         suited_to((30,), asked=True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "asked", "augment", "words"),
+    [
+        ((3, 32, 32), None, Augment(4, True, 8), "translation by up to 4 pixels, horizontal flip and a hidden square of 8 x 8"),
+        ((1, 28, 28), None, Augment(2, False, 8), "translation by up to 2 pixels and a hidden square of 8 x 8"),
+        ((1, 28, 28), False, Augment(0, False, 8), "a hidden square of 8 x 8"),
+        ((1, 8, 8), None, Augment(0, False, 8), "a hidden square of 8 x 8"),
+    ],
+)
+def test_cutout_goes_with_whatever_else_is_done(shape, asked, augment, words):
+    assert suited_to(shape, asked, cutout=8) == augment
+    assert str(augment) == words
+
+
+@pytest.mark.parametrize(
+    ("shape", "cutout", "why"),
+    [
+        ((30,), 8, "--cutout is for pictures, and these rows are features"),
+        ((3, 8, 16), 9, "--cutout 9 is out of range: the pictures here take 1 to 8"),
+        ((3, 8, 16), 0, "--cutout 0 is out of range"),
+        ((3, 8, 16), -1, "--cutout -1 is out of range"),
+    ],
+)
+def test_cutout_that_cannot_be(shape, cutout, why):
+    with pytest.raises(InputError, match=why):
+        suited_to(shape, cutout=cutout)

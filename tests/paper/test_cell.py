@@ -123,6 +123,7 @@ VALUES = {  # fields of a config that make it another run
     "batch_size": (32, 128),
     "lr": (1e-3, 1e-4),
     "augment": (None, True, False),
+    "cutout": (None, 8, 16),
     "memory": ("full", "half"),
     "sync_norm": (False, True),
 }
@@ -261,11 +262,11 @@ def test_a_rate_counts_where_it_was_asked_for():
 
 def test_a_record_from_before_a_field_has_its_default():
     record = record_of(Config())
-    for name in ("rows", "augment"):
+    for name in ("rows", "augment", "cutout"):
         del record.config[name]
     del record.config["fields"]["against"]
     assert is_run_of(meaning(Config()), record)
-    for other in (Config(rows=1000), Config(augment=False), Config(fields={"against": "nothing"})):
+    for other in (Config(rows=1000), Config(augment=False), Config(cutout=8), Config(fields={"against": "nothing"})):
         assert not is_run_of(meaning(other), record)
 
 

@@ -25,32 +25,59 @@ def flip(x: Tensor) -> Tensor:
     return torch.where(mirrored, x.flip(3), x)
 
 
+def cut_out(x: Tensor, side: int) -> Tensor:
+    """Cutout (DeVries & Taylor 2017): hide a square around a random pixel of each picture; what lies beyond the edge hides nothing.
+
+    They fill with the mean colour of the data set; here it is the picture's own, so that pixels may be of any range.
+    """
+    size, _, height, width = x.shape
+
+    def within(length: int) -> Tensor:
+        """[B, length]: where the square lies along one axis."""
+        place = torch.arange(length, device=x.device) - torch.randint(length, (size, 1), device=x.device) + side // 2
+        return (place >= 0) & (place < side)
+
+    hidden = within(height)[:, None, :, None] & within(width)[:, None, None, :]
+    return torch.where(hidden, x.mean((2, 3), keepdim=True), x)
+
+
 @dataclass(frozen=True)
 class Augment:
-    """Random translation by up to `shift` pixels, and a horizontal flip where mirrored pictures keep their meaning."""
+    """Random translation by up to `shift` pixels, a horizontal flip where mirrored pictures keep their meaning, a hidden square of `cutout`
+    pixels a side."""
 
     shift: int = 0
     mirror: bool = False
+    cutout: int = 0
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.shift:
             x = translate(x, self.shift)
-        return flip(x) if self.mirror else x
+        if self.mirror:
+            x = flip(x)
+        return cut_out(x, self.cutout) if self.cutout else x
 
     def __str__(self) -> str:
         pixels = "1 pixel" if self.shift == 1 else f"{self.shift} pixels"
         parts = [f"translation by up to {pixels}"] * bool(self.shift) + ["horizontal flip"] * self.mirror
-        return " and ".join(parts) or "none"
+        parts += [f"a hidden square of {self.cutout} x {self.cutout}"] * bool(self.cutout)
+        return " and ".join([", ".join(parts[:-1])] * (len(parts) > 1) + parts[-1:]) or "none"
 
 
-def suited_to(shape: tuple[int, ...], asked: bool | None = None) -> Augment:
+def suited_to(shape: tuple[int, ...], asked: bool | None = None, cutout: int | None = None) -> Augment:
     """The paper's: 4 pixels and a flip for colour pictures of 32 x 32, 2 pixels for grey ones of 28 x 28 (mirrored digits are no digits).
 
     None for tables, and none for very small pictures: measured on 8 x 8 digits, it hides what is to be shown. Whoever asks for it
-    nevertheless gets 1 pixel there (and the flip, for colour), and is refused for tables; whoever asks for none gets none.
+    nevertheless gets 1 pixel there (and the flip, for colour), and is refused for tables; whoever asks for none gets none. Cutout, which
+    the paper has not, is for whoever asks.
     """
     picture = len(shape) == 3
     ensure(picture or not asked, "--augment is for pictures, and these rows are features: leave it out")
-    if asked is False or not picture or (asked is None and min(shape[1:]) < 16):
+    ensure(picture or cutout is None, "--cutout is for pictures, and these rows are features: leave it out")
+    if not picture:
         return Augment()
-    return Augment(shift=max(1, min(shape[1:]) // 8) if shape[0] == 3 else max(1, min(shape[1:]) // 14), mirror=shape[0] == 3)
+    side, colour = min(shape[1:]), shape[0] == 3
+    ensure(cutout is None or 1 <= cutout <= side, f"--cutout {cutout} is out of range: the pictures here take 1 to {side} pixels a side")
+    if asked is False or (asked is None and side < 16):
+        return Augment(cutout=cutout or 0)
+    return Augment(max(1, side // 8 if colour else side // 14), colour, cutout or 0)
