@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from sprl import store
-from sprl.config import Config, needs_rate, parse_assignments
+from sprl.config import Config, make_method, needs_rate, parse_assignments
 from sprl.data import Data, Progress, quiet
 from sprl.errors import InputError, pick, printable
 from sprl.methods import DEMONSTRATIONS, METHODS
 from sprl.run import Run, known_rate, prepare, versions
+from sprl.search import longest_search
+from sprl.state import Task
 from sprl.store import Record
 
 ALL = "all"
@@ -36,6 +38,19 @@ class Job:
     @property
     def networks(self) -> int:
         return METHODS[self.config.method].networks
+
+
+class Effort(NamedTuple):
+    """What runs take, in runs of one network, and what they may take more for what their methods find out first."""
+
+    sure: float
+    search: float
+
+
+def effort(configs: Iterable[Config], task: Task) -> Effort:
+    """Of runs of this task."""
+    methods = [make_method(config.method, config.fields, config.noise_rate, known=lambda: 0.0) for config in configs]
+    return Effort(sum(m.networks for m in methods), sum(m.networks * longest_search(task, m) / task.epochs for m in methods))
 
 
 @dataclass(frozen=True)

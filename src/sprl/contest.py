@@ -20,6 +20,7 @@ from sprl.compare import (
     assign,
     choose,
     contents,
+    effort,
     fitting,
     legend,
     markdown,
@@ -145,10 +146,10 @@ def announce(
     if not groups:
         return
     device, together = example.task.device, max(map(len, groups))
-    seconds = example.seconds_expected() * sum(job.networks for group in groups for job in group) / count
-    where = f"on {device}" + (f", {count} processes" if count > 1 else "") + (f", {together} runs side by side" if together > 1 else "")
+    work, one = effort((job.config for group in groups for job in group), example.task), example.seconds_expected() / count
+    where = f" on {device}" + (f", {count} processes" if count > 1 else "") + (f", {together} runs side by side" if together > 1 else "")
     where += ", one after the other: a Ray cluster takes less" if spread.engine == "ray" and count == 1 else ""
-    say("Time", f"{'about' if together == 1 else 'at most'} {show.duration(seconds)} {where}")
+    say("Time", show.takes(work.sure * one, work.search * one, together, where))
     if together > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing: --jobs does")
 

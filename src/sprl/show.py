@@ -118,9 +118,8 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     say("Training", f"{config.method}, {config.epochs} epochs in batches of {config.batch_size}, {seeds}{many}")
     say("", f"augmentation: {run.task.augment}")
     seconds = run.seconds_expected() * count
-    longest = longest_search(run.task, run.state.method)
-    more = f", and up to {duration(seconds * longest / run.task.epochs)} more for what it finds out first" if longest else ""
-    say("Time", f"{'about' if count == 1 else 'at most'} {duration(seconds)} on {device}{more}")
+    search = seconds * longest_search(run.task, run.state.method) / run.task.epochs
+    say("Time", takes(seconds, search, count, f" on {device}"))
     if count > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing")
     if seconds > HOUR and device.type == "cpu":
@@ -142,6 +141,12 @@ def whereabouts(x: Rows) -> str:
 
 def volume(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(size, 1e5) / 1e6:.1f} MB" if size < 1e7 else f"{size / 1e6:.0f} MB"
+
+
+def takes(seconds: float, search: float, together: int, where: str = "") -> str:
+    """How long runs take, so many of them side by side. `search`: seconds at most for what their methods find out first."""
+    more = f", and up to {duration(search)} more for what it finds out first" if search else ""
+    return f"{'about' if together == 1 else 'at most'} {duration(seconds)}{where}{more}"
 
 
 def duration(seconds: float) -> str:

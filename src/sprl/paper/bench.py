@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,13 +15,12 @@ import torch
 from sprl import files, generated, on_ray, show, store
 from sprl.checkpoint import PLACES, asked_interval
 from sprl.commands import stopping, within_memory
-from sprl.compare import Job
+from sprl.compare import Effort, Job, effort
 from sprl.config import Config, find_device, find_precision
 from sprl.data import Data
 from sprl.data.catalogue import relabel
 from sprl.data.sets import BENCHMARKS, require_published
 from sprl.errors import InputError, ensure, printable
-from sprl.methods import METHODS
 from sprl.noise import GENERATED, parse, transition
 from sprl.paper.cell import Cell, is_run_of, meaning, runs_of, summed, takes_files, unique
 from sprl.run import Run, prepare, read
@@ -158,8 +158,7 @@ def key_of(run: Run) -> str:
 def estimate(missing: Sequence[Wanted], how: How) -> tuple[dict[Rows, list[Wanted]], dict[str, str]]:
     """Say how long the runs take, by a few steps of each network, and which cannot be made. Returns those that can, by what they read, and
     by name why others cannot."""
-    able, failures, whole = dict[Rows, list[Wanted]](), dict[str, str](), 0.0
-    about = "about" if how.spread.together == 1 else "at most"
+    able, failures, seconds = dict[Rows, list[Wanted]](), dict[str, str](), list[Effort]()
 
     def leave_out(what: str, runs: Sequence[Wanted], why: str) -> None:
         failures.update((run.name, why) for run in runs)
@@ -173,16 +172,17 @@ def estimate(missing: Sequence[Wanted], how: How) -> tuple[dict[Rows, list[Wante
                 runs = [run for run in runs if labels_of(run.config) != name]
             if not runs:
                 continue
-            seconds = seconds_of(runs, data, how.spread)
+            seconds.append(seconds_of(runs, data, how.spread))
         except InputError as error:
             leave_out(rows[0], runs, str(error))
             continue
-        able[rows], whole = runs, whole + seconds
-        say("", f"{rows[0]}: {amount(len(runs))} to make, {about} {show.duration(seconds)}")
+        able[rows] = runs
+        say("", f"{rows[0]}: {amount(len(runs))} to make, {show.takes(*seconds[-1], how.spread.together)}")
         for line in summed(run.cell for run in runs):
             say("", f"  {line}")
     if len(able) > 1:
-        say("Time", f"{about} {show.duration(whole)} in all")
+        sure, search = map(sum, zip(*seconds, strict=True))
+        say("Time", show.takes(sure, search, how.spread.together, " in all"))
     return able, failures
 
 
@@ -221,17 +221,18 @@ def labels_of(config: Config) -> str:
     return config.labels or config.corrupt or ""
 
 
-def seconds_of(runs: Sequence[Wanted], data: Data, spread: Spread) -> float:
+def seconds_of(runs: Sequence[Wanted], data: Data, spread: Spread) -> Effort:
     """Shared among processes: of each network a few steps are timed on the rows as they are."""
-    steps, size = dict[tuple[str, int | None], float](), 1
-    for _, config, _ in runs:
-        shape = config.network, config.epochs
-        if shape not in steps:
-            plain = replace(config, method="standard", fields={}, corrupt=None, labels=None)
-            with within_memory(config.batch_size):
-                example = prepare(plain, data)
-                steps[shape], size = example.seconds_expected(), team_for(example, len(runs), spread).size
-    return sum(steps[config.network, config.epochs] * METHODS[config.method].networks for _, config, _ in runs) / size
+    alike, sure, search = defaultdict[tuple[str, int | None], list[Config]](list), 0.0, 0.0
+    for run in runs:
+        alike[run.config.network, run.config.epochs].append(run.config)
+    for configs in alike.values():
+        plain = replace(configs[0], method="standard", fields={}, corrupt=None, labels=None)
+        with within_memory(plain.batch_size):
+            example = prepare(plain, data)
+            one, work = example.seconds_expected() / team_for(example, len(runs), spread).size, effort(configs, example.task)
+        sure, search = sure + one * work.sure, search + one * work.search
+    return Effort(sure, search)
 
 
 def run_all(
