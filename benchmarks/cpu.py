@@ -1,4 +1,5 @@
-"""What a CPU does faster: layouts of pictures, threads, kinds of Adam, and translation against an index for each pixel. Under two minutes.
+"""What a CPU does faster: layouts of pictures, rows predicted at a time, threads, kinds of Adam, and translation against an index for each
+pixel. Two minutes.
 
 python benchmarks/cpu.py [--out FILE.json]      in turns, medians; compare ratios, for a busy machine slows all alike
 """
@@ -14,14 +15,16 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import torch
 from measure import CORES, Record, save
 from torch import Tensor
 
 from sprl.data.augment import suited_to, translate
-from sprl.engine import run_epoch, start
+from sprl.engine import predict_logits, run_epoch, start
 from sprl.methods import SPRL
+from sprl.networks import build
 from sprl.state import Task
 
 Job = Callable[[], object]
@@ -123,6 +126,18 @@ def layouts(network: str, batch_size: int, count: int, seconds: float) -> Record
     return compare(f"layout: {network}, batch {batch_size}", jobs, count, seconds)
 
 
+def predictions(network: str, rows: int, seconds: float) -> Record:
+    """Of so many pictures, by how many at a time."""
+    x = torch.randint(0, 256, (rows, *PICTURE), dtype=torch.uint8)
+    networks = build(network, PICTURE, 10).to(memory_format=torch.channels_last)
+
+    def job(count: int) -> None:
+        with mock.patch("sprl.engine.at_once", return_value=count):
+            predict_logits(networks, x)
+
+    return compare(f"prediction: {network}, a row", {f"{count}": partial(job, count) for count in (1024, 128, 32)}, rows, seconds)
+
+
 def threads(network: str, shape: tuple[int, ...], batch_size: int, count: int, seconds: float) -> Record:
     """One; all; and all, asleep while they wait instead of spinning, which costs a busy machine dearly."""
     kinds = {"1": (1, {}), f"{CORES}": (CORES, {}), f"{CORES}, asleep": (CORES, {"OMP_WAIT_POLICY": "passive"})}
@@ -150,6 +165,9 @@ def main() -> None:
         layouts("cnn", 128, 2, 10),
         layouts("convnet", 16, 1, 10),
         layouts("resnet18", 16, 1, 10),
+        predictions("cnn", 2048, 5),
+        predictions("convnet", 1024, 10),
+        predictions("resnet18", 1024, 10),
         threads("mlp", TABLE, 32, 10, 5),
         threads("cnn", PICTURE, 128, 1, 8),
         adams("mlp", TABLE, 32, 10, 5),

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from sprl import engine
 from sprl.core import Step
 from sprl.data.rows import Streamed
-from sprl.engine import Epoch, batch_sizes, label_issues, predict, run_epoch, start
+from sprl.engine import Epoch, at_once, batch_sizes, label_issues, predict, run_epoch, start
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 from sprl.state import Task, restore, snapshot
@@ -157,6 +158,31 @@ def test_prediction_leaves_every_part_in_the_mode_it_was_in(task):
     assert not any(part.training for part in network.modules())
     with pytest.raises(InputError, match="predict takes a tensor of rows, got ndarray"):
         predict(network, task.x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("shape", "device", "count"),
+    [
+        ((3, 32, 32), "cpu", 32),
+        ((1, 28, 28), "cpu", 41),
+        ((3, 224, 224), "cpu", 8),
+        ((64,), "cpu", 1024),
+        ((3, 32, 32), "meta", 1024),  # not a CPU, as a GPU is not
+        ((3, 224, 224), "meta", 20),
+        ((10**6,), "meta", 16),
+    ],
+)
+def test_how_many_rows_are_predicted_at_a_time(shape, device, count):
+    assert at_once(torch.empty(5, *shape, device=device)) == count
+
+
+def test_predictions_do_not_depend_on_how_many_there_are_at_a_time(monkeypatch):
+    x = torch.randint(0, 256, (70, 3, 16, 16), dtype=torch.uint8)
+    network = start(Task(x, torch.arange(70) % 4, 4, epochs=1, batch_size=32), Standard(), "cnn").networks[0]
+    whole = predict(network, x)
+    for count in (1, 7, 70):
+        monkeypatch.setattr(engine, "at_once", lambda x, count=count: count)
+        torch.testing.assert_close(predict(network, x), whole)
 
 
 def test_rates_of_groups_fall_from_where_they_began(task):

@@ -275,7 +275,6 @@ def predict_logits(
     x: Rows,
     rows: Tensor | None = None,
     precision: Precision = "fp32",
-    batch_size: int = 1024,
     ranks: Ranks = ALONE,
     keep: Callable[[Tensor], Tensor] = lambda logits: logits,
 ) -> Tensor:
@@ -284,8 +283,7 @@ def predict_logits(
     ranks.align(networks.buffers())
     ranks = ranks if len(every) >= ranks.count else ALONE  # too few to share
     rows = ranks.mine(every)
-    # large pictures in smaller batches, so that what a network makes of them fits too
-    parts = rows.split(max(16, min(batch_size, batch_size * 3 * 32 * 32 // math.prod(x.shape[1:]))))
+    parts = rows.split(at_once(x))
     logits = torch.empty(0, device=x.device)
     done = 0
     with evaluating(networks):
@@ -297,6 +295,14 @@ def predict_logits(
             logits[:, done : done + len(part)] = found
             done += len(part)
     return ranks.whole(logits, len(every))
+
+
+def at_once(x: Rows) -> int:
+    """How many rows to predict at a time. What a network makes of large pictures must fit too. On a CPU it should be so little that the C
+    library does not give the memory back to the kernel each time (docs/speed.md)."""
+    if x.device.type == "cpu" and len(x.shape) == 4:
+        return max(8, 32 * 32 * 32 // math.prod(x.shape[2:]))
+    return max(16, min(1024, 1024 * 3 * 32 * 32 // math.prod(x.shape[1:])))
 
 
 @contextmanager
