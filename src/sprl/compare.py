@@ -50,7 +50,8 @@ class Effort(NamedTuple):
 def effort(configs: Iterable[Config], task: Task) -> Effort:
     """Of runs of this task."""
     methods = [make_method(config.method, config.fields, config.noise_rate, known=lambda: 0.0) for config in configs]
-    return Effort(sum(m.networks for m in methods), sum(m.networks * longest_search(task, m) / task.epochs for m in methods))
+    longest = {text: longest_search(task, m) for text, m in {repr(m): m for m in methods}.items()}  # once for all seeds: it draws rows
+    return Effort(sum(m.networks for m in methods), sum(m.networks * longest[repr(m)] / task.epochs for m in methods))
 
 
 @dataclass(frozen=True)
