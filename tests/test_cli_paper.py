@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +18,10 @@ from conftest import clusters
 from typed import beside, documented, install, sprl
 
 from sprl import store
-from sprl.methods import METHODS, SPRL
-from sprl.paper.bench import How, look, seconds_of
+from sprl.paper.bench import How, look
 from sprl.paper.cell import runs_of, unique
 from sprl.paper.recipes import RECIPES
-from sprl.run import Run, read
+from sprl.run import Run
 from sprl.spread import Spread
 
 ROOT = Path(__file__).parents[1]
@@ -173,20 +171,6 @@ def test_a_plan_trains_and_writes_nothing(home, capsys, monkeypatch):
     code, out, error = sprl(capsys, *FEW, "--data", "gone.npz", "--plan")
     assert (code, len(error.splitlines())) == (0, 1)
     assert (seen, sorted(home.rglob("*"))) == ([], before)
-
-
-def test_a_plan_counts_the_processes_there_will_be(home, monkeypatch):
-    cells = RECIPES["table2"].cells(short=True)
-    monkeypatch.setattr(Run, "seconds_expected", lambda run: 10.0)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
-    for spread, processes in ((Spread(), 3), (Spread(jobs=2), 2), (Spread(together=8), 1)):
-        _, runs, _ = look(cells, [0], How(None, "cpu", "auto", Path("records"), spread))
-        T, data = runs[0].config.epochs, read(runs[0].config)
-        networks = sum(METHODS[run.config.method].networks for run in runs)
-        search = METHODS["f-correction"]().search(T).longest / T  # it alone: SPRL's T1 is given
-        assert seconds_of(runs, data, spread) == pytest.approx((10 * networks / processes, 10 * search / processes))
-    runs = [run._replace(config=replace(run.config, fields={}, epochs=60)) for run in runs if run.config.method == "sprl"]
-    assert seconds_of(runs, data, Spread()) == pytest.approx((10, 10 * SPRL().search(60).longest / 60))
 
 
 def test_runs_are_called_by_what_sets_them_apart(home, capsys, monkeypatch):

@@ -10,37 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from sprl import __version__, cli_compare, cli_paper
+from sprl import __version__, cli_compare, cli_paper, options
 from sprl.errors import InputError, RankError, SprlWarning, printable
-from sprl.options import (
-    Augment,
-    BatchSize,
-    Compile,
-    Corrupt,
-    Cutout,
-    Data,
-    DataDir,
-    Device,
-    Epochs,
-    Frozen,
-    Graph,
-    LabelColumn,
-    Labels,
-    Memory,
-    MethodName,
-    Network,
-    NoiseRate,
-    Precision,
-    Rate,
-    Rows,
-    Seed,
-    Size,
-    SkipBad,
-    Stream,
-    SyncNorm,
-    Weights,
-    asked,
-)
 from sprl.spread import processes
 
 
@@ -73,35 +44,35 @@ app = typer.Typer(
 )
 def train(
     context: typer.Context,
-    data: Data = None,
-    labels: Labels = None,
-    method: MethodName = "sprl",
-    network: Network = "auto",
-    weights: Weights = None,
-    frozen: Frozen = False,
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    lr: Rate = None,
-    augment: Augment = None,
-    cutout: Cutout = None,
-    seed: Seed = 0,
+    data: options.Data = None,
+    labels: options.Labels = None,
+    method: options.MethodName = "sprl",
+    network: options.Network = "auto",
+    weights: options.Weights = None,
+    frozen: options.Frozen = False,
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    augment: options.Augment = None,
+    cutout: options.Cutout = None,
+    seed: options.Seed = 0,
     fields: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the method, such as T1=10; repeatable.")
     ] = None,
-    noise_rate: NoiseRate = None,
-    corrupt: Corrupt = None,
-    rows: Rows = None,
-    label_column: LabelColumn = "label",
-    size: Size = None,
-    skip_bad: SkipBad = False,
-    stream: Stream = False,
-    data_dir: DataDir = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    memory: Memory = "full",
-    graph: Graph = None,
-    compile: Compile = None,
-    sync_norm: SyncNorm = False,
+    noise_rate: options.NoiseRate = None,
+    corrupt: options.Corrupt = None,
+    rows: options.Rows = None,
+    label_column: options.LabelColumn = "label",
+    size: options.Size = None,
+    skip_bad: options.SkipBad = False,
+    stream: options.Stream = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    memory: options.Memory = "full",
+    graph: options.Graph = None,
+    compile: options.Compile = None,
+    sync_norm: options.SyncNorm = False,
     out: Annotated[str | None, typer.Option(metavar="RUN", help="Folder of the run. Default: runs/<data>-<n>, a fresh number.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run that --out holds, once the new one has its first checkpoint.")
@@ -131,7 +102,7 @@ def train(
     from sprl.config import parse_assignments
 
     demonstration = data is None and labels is None and corrupt is None
-    config = asked(
+    config = options.asked(
         context.params,
         data=data or "digits",
         corrupt="symmetric:0.5" if demonstration else corrupt,
@@ -158,7 +129,7 @@ def predict(
             "Saved Hugging Face data sets are not read here: give their pictures or table.",
         ),
     ],
-    skip_bad: SkipBad = False,
+    skip_bad: options.SkipBad = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the CSV here instead of to the terminal.")] = None,
 ) -> None:
     """Predict the classes of new rows: a CSV with id, predicted_label, confidence."""
@@ -254,20 +225,20 @@ def methods(
 
 @app.command(epilog=examples("sprl tune mine.npz", "sprl tune table.csv --label-column species --folds 3"))
 def tune(
-    data: Data = None,
-    labels: Labels = None,
-    network: Network = "auto",
-    epochs: Epochs = None,
-    batch_size: BatchSize = None,
-    lr: Rate = None,
-    seed: Seed = 0,
+    data: options.Data = None,
+    labels: options.Labels = None,
+    network: options.Network = "auto",
+    epochs: options.Epochs = None,
+    batch_size: options.BatchSize = None,
+    lr: options.Rate = None,
+    seed: options.Seed = 0,
     folds: Annotated[int, typer.Option(metavar="N", min=2, help="Parts of the data, each held out once.")] = 5,
-    corrupt: Corrupt = None,
-    label_column: LabelColumn = "label",
-    size: Size = None,
-    skip_bad: SkipBad = False,
-    data_dir: DataDir = None,
-    device: Device = "auto",
+    corrupt: options.Corrupt = None,
+    label_column: options.LabelColumn = "label",
+    size: options.Size = None,
+    skip_bad: options.SkipBad = False,
+    data_dir: options.DataDir = None,
+    device: options.Device = "auto",
 ) -> None:
     """Search SPRL's T1 and gamma_d by cross-validation on the noisy labels, as the paper does; print the command to train with."""
     from sprl import show
@@ -309,7 +280,7 @@ app.command(epilog=cli_paper.SHOW_EXAMPLES)(cli_paper.show)
 )
 def data(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A set to check. None: list all.")] = None,
-    data_dir: DataDir = None,
+    data_dir: options.DataDir = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch the set from its official address.")] = False,
     clear_cache: Annotated[
         bool, typer.Option("--clear-cache", help="Remove all decoded pictures, embeddings and generated labels.")
@@ -347,7 +318,7 @@ def version(value: bool) -> None:
 
 
 @app.callback()
-def options(
+def of_all(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:

@@ -11,8 +11,12 @@ from typed import sprl
 
 from sprl import files
 from sprl.config import Config
+from sprl.methods import METHODS, SPRL
 from sprl.paper import bench
-from sprl.run import read
+from sprl.paper.bench import How, look, seconds_of
+from sprl.paper.recipes import RECIPES
+from sprl.run import Run, read
+from sprl.spread import Spread
 
 SHORT = ("bench", "table2", "--short", "--jobs", 1)
 ONE = (*SHORT, "--only", "standard digits")
@@ -127,3 +131,17 @@ def test_a_store_that_cannot_be_written_to_is_read(home, monkeypatch, capsys):
     assert sprl(capsys, *ONE, "--seeds", 2, "--plan")[0] == 0
     code, _, error = sprl(capsys, *ONE, "--seeds", 2)
     assert (code, error) == (2, f"sprl: cannot write to records: {home / 'records'} is write-protected\n")
+
+
+def test_a_plan_counts_the_processes_there_will_be(home, monkeypatch):
+    cells = RECIPES["table2"].cells(short=True)
+    monkeypatch.setattr(Run, "seconds_expected", lambda run: 10.0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    for spread, processes in ((Spread(), 3), (Spread(jobs=2), 2), (Spread(together=8), 1)):
+        _, runs, _ = look(cells, [0], How(None, "cpu", "auto", Path("records"), spread))
+        T, data = runs[0].config.epochs, read(runs[0].config)
+        networks = sum(METHODS[run.config.method].networks for run in runs)
+        search = METHODS["f-correction"]().search(T).longest / T  # it alone: SPRL's T1 is given
+        assert seconds_of(runs, data, spread) == pytest.approx((10 * networks / processes, 10 * search / processes))
+    runs = [run._replace(config=replace(run.config, fields={}, epochs=60)) for run in runs if run.config.method == "sprl"]
+    assert seconds_of(runs, data, Spread()) == pytest.approx((10, 10 * SPRL().search(60).longest / 60))
