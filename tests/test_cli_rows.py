@@ -181,6 +181,14 @@ def test_augmentation_as_asked(capsys, photos):
     assert "augmentation: a hidden square of 3 x 3\n" in ran(capsys, *TRAIN, "--cutout", 3)
 
 
+def test_photos_that_may_be_too_much_for_a_small_network(capsys, photos):
+    hint = "photos may be more than this small CNN learns"
+    train = ("train", "photos", "--device", "cpu", "--epochs", 1)
+    assert hint in ran(capsys, *train, "--network", "cnn")
+    assert hint not in ran(capsys, *train, "--network", "cnn", "--method", "standard")
+    assert hint not in ran(capsys, *train, "--network", "mlp:width=4")
+
+
 def test_it_makes_a_difference_where_it_makes_one():
     def losses(**more):
         return [row["loss"] for row in prepare(Config("digits", epochs=2, rows=100, method="standard", **more))]

@@ -123,7 +123,7 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     if count > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing")
     if config.network == "cnn" and config.method == "sprl" and run.data.shape[0] == 3:
-        say("", "photos may be more than this small CNN learns, and then --method standard does better: compare them,")
+        say("", "photos may be more than this small CNN learns, and then --method standard may do better: compare them,")
         say("", "or take a network that has learned to see: --network timm:NAME --weights FILE --frozen")
     if seconds > HOUR and device.type == "cpu":
         large = config.network.split(":")[0] in ("resnet18", "convnet")
