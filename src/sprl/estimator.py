@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch.utils.data import Dataset
 
 from sprl.audit import judge
-from sprl.config import find_device, find_precision, make_method, settle
+from sprl.config import default_cutout, find_device, find_precision, make_method, settle
 from sprl.core import Method
 from sprl.data import Array, How, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
@@ -157,7 +157,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         )
         if isinstance(self.augment, str) and self.augment != "auto":
             raise InputError(f'augment cannot be {self.augment!r}: it must be "auto", None or a function on a batch of pictures')
-        augment = suited_to(shape) if isinstance(self.augment, str) else self.augment
+        augment = suited_to(shape, cutout=default_cutout(network, shape)) if isinstance(self.augment, str) else self.augment
         task = Task(
             x=place(x, device),
             y=torch.from_numpy(number).to(device),

@@ -125,7 +125,7 @@ def name_of(run: Run, beginner: Run, rows: Array) -> str:
     """Of the cache's entry: a hash of all that the labels depend on. Which network, and how it begins, its weights tell."""
     task, labels = beginner.task, (rows, run.data.clean, run.data.y_test)
     how = [task.epochs, task.batch_size, task.lr, task.seed, task.precision, task.device.type, *run.task.x.shape]
-    how += [] if (run.config.augment, run.config.cutout) == (None, None) else [str(task.augment)]
+    how += [] if (run.config.augment, run.config.cutout or None) == (None, None) else [str(task.augment)]
     return cache.key(
         [
             b"generated labels",

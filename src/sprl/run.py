@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sprl import generated, photos
 from sprl.audit import judge
-from sprl.config import Config, find_device, find_precision, make_method, settle
+from sprl.config import Config, default_cutout, find_device, find_precision, make_method, settle
 from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
@@ -236,6 +236,7 @@ def prepare(
         epochs=epochs,
         batch_size=batch_size,
         lr=lr,
+        cutout=default_cutout(network, data.shape) if config.cutout is None and config.augment is not False else config.cutout,
         precision=precision,
     )
     ours = not timm_name or config.frozen
@@ -293,7 +294,7 @@ def check_network(config: Config) -> str:
             raise InputError(f"{option} goes with a network of timm, such as --network timm:resnet50")
     if config.frozen and config.weights is None:
         raise InputError("--frozen needs weights that have learned to see: --weights FILE, or --weights pretrained, which downloads them")
-    for option, given in (("--augment", config.augment is True), ("--cutout", config.cutout is not None)):
+    for option, given in (("--augment", config.augment is True), ("--cutout", bool(config.cutout))):
         if config.frozen and given:
             raise InputError(f"--frozen embeds every picture once, as it is, so none can be augmented: leave out {option} or --frozen")
     if config.size is not None and not 8 <= config.size <= 2048:

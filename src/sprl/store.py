@@ -36,7 +36,7 @@ LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
 KEY = re.compile(r"[0-9a-f]{16}")
 MEANS = ("device", "stream", "graph", "compile", "sync_norm")  # fields of a config that say how to compute, not what
 TOLD = ("noise_rate",)  # what a method makes of it is in its fields
-LATER = ("rows", "augment", "cutout")  # came after the first records: they count where they are set, so that those keep their names
+LATER = {"rows": None, "augment": None, "cutout": 0}  # fields of a config that the first records lack, and what those were run with
 LAST = 10  # epochs whose mean is the result
 
 Curve = list[float | None]
@@ -122,7 +122,7 @@ def key_of(config: Mapping[str, Any], fingerprint: str, weights: str | None, of:
     device. `of`: the edition of its method, if not what that does now.
     """
     of = edition(config["method"], config["fields"]) if of is None else of
-    unset = [name for name in LATER if config.get(name) is None]
+    unset = [name for name, was in LATER.items() if config.get(name) in (None, was)]  # so that records from before keep their names
     meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS, *TOLD, *unset)}
     parts = [meaning, fingerprint, weights, *([of] if of > 1 else [])]  # the first records have none
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

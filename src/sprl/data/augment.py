@@ -69,15 +69,16 @@ def suited_to(shape: tuple[int, ...], asked: bool | None = None, cutout: int | N
 
     None for tables, and none for very small pictures: measured on 8 x 8 digits, it hides what is to be shown. Whoever asks for it
     nevertheless gets 1 pixel there (and the flip, for colour), and is refused for tables; whoever asks for none gets none. Cutout, which
-    the paper has not, is for whoever asks.
+    the paper has not, comes on top of it.
     """
     picture = len(shape) == 3
     ensure(picture or not asked, "--augment is for pictures, and these rows are features: leave it out")
-    ensure(picture or cutout is None, "--cutout is for pictures, and these rows are features: leave it out")
+    ensure(picture or not cutout, "--cutout is for pictures, and these rows are features: leave it out")
     if not picture:
         return Augment()
     side, colour = min(shape[1:]), shape[0] == 3
-    ensure(cutout is None or 1 <= cutout <= side, f"--cutout {cutout} is out of range: the pictures here take 1 to {side} pixels a side")
+    hidden = cutout or 0
+    ensure(0 <= hidden <= side, f"--cutout {hidden} is out of range: the pictures here take up to {side} pixels a side, 0 for none")
     if asked is False or (asked is None and side < 16):
-        return Augment(cutout=cutout or 0)
-    return Augment(max(1, side // 8 if colour else side // 14), colour, cutout or 0)
+        return Augment(cutout=hidden)
+    return Augment(max(1, side // 8 if colour else side // 14), colour, hidden)

@@ -18,7 +18,7 @@ from sprl.errors import InputError, ensure, pick
 from sprl.methods import METHODS
 from sprl.noise import MATRIX
 from sprl.photos import PRETRAINED
-from sprl.store import Record, is_number
+from sprl.store import LATER, Record, is_number
 
 Rule = Literal["last10", "best", "labeller-training", "labeller-test"]
 RULES: dict[Rule, str] = {
@@ -29,7 +29,7 @@ RULES: dict[Rule, str] = {
 }
 ANY = ("seed", "data_dir", "noise_rate", "device", "precision", "stream", "graph", "compile")  # may differ between the runs of a cell
 DEFAULTS = asdict(Config())
-FILLED = ("network", "epochs", "batch_size", "lr")  # None or "auto" in a cell: whatever suits the data
+FILLED = ("network", "epochs", "batch_size", "lr", "cutout")  # None or "auto" in a cell: whatever suits the data
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,25 @@ def meaning(config: Config) -> dict[str, Any]:
 
 
 def is_run_of(asked: dict[str, Any], record: Record) -> bool:
-    """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has its default there."""
+    """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has there what was done
+    before it came."""
     method = METHODS[asked["method"]]
     config, values = record.config, record.config["fields"]
     if asked["edition"] != record.edition:
         return False
-    if not all(config.get(name, DEFAULTS[name]) == value for name, value in asked.items() if name not in ("data", "fields", "edition")):
+    if not all(value_in(config, name) == value for name, value in asked.items() if name not in ("data", "fields", "edition")):
         return False
     if "data" in asked and not is_called(asked["data"], record):
         return False
     usual = {f.name: f.default for f in fields(method)}  # type: ignore[arg-type]
     told = needs_rate(method) and "noise_rate" not in asked["fields"]
     return all(values.get(name, usual[name]) == value for name, value in asked["fields"].items()) and (not told or is_told_right(record))
+
+
+def value_in(config: Mapping[str, Any], name: str) -> Any:
+    """Of a field of a record's config."""
+    value = config.get(name)
+    return LATER.get(name, DEFAULTS[name]) if value is None else value
 
 
 def is_called(data: str, record: Record) -> bool:

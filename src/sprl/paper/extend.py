@@ -79,7 +79,8 @@ def once(cells: Sequence[Cell], names: Sequence[str], change: Callable[[Cell], C
 
 
 def on(cell: Cell, name: str) -> Cell:
-    return untuned(replace(at(cell, data=name, batch_size=None, lr=None), dataset=called(name)))
+    cutout = None if cell.config.cutout else cell.config.cutout  # what suits CIFAR-10 need not suit this; none stays none
+    return untuned(replace(at(cell, data=name, batch_size=None, lr=None, cutout=cutout), dataset=called(name)))
 
 
 def called(data: str) -> str:

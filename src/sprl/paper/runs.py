@@ -64,6 +64,7 @@ def cell(
         epochs=200,
         batch_size=128,
         lr=1e-4 if (dataset, network) == ("MNIST", "resnet18") else 1e-3,  # its gradients explode otherwise (section V.A)
+        cutout=0,
     )
     return Cell(dataset, network, noise, rate, method, config)
 

@@ -56,7 +56,7 @@ def table_a5() -> list[Cell]:
 
 def defaults() -> list[Cell]:
     """CIFAR-10 with what `sprl train` does of its own accord: nothing is told about the noise."""
-    plain = Config(data="cifar10", network="resnet18", epochs=200, batch_size=128, lr=1e-3)
+    plain = Config(data="cifar10", network="resnet18", epochs=200, batch_size=128, lr=1e-3, cutout=8)
     tuned = {number[3:5]: number for number in numbers.table("2") if number[1:3] == ("CIFAR-10", "resnet18") and number.method == "sprl"}
     found = [
         beside(Cell("CIFAR-10", "resnet18", *noise, "sprl", replace(plain, corrupt=f"{noise[0]}:{noise[1]}")), tuned[noise])
