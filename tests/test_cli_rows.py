@@ -181,6 +181,20 @@ def test_augmentation_as_asked(capsys, photos):
     assert "augmentation: a hidden square of 3 x 3\n" in ran(capsys, *TRAIN, "--cutout", 3)
 
 
+def test_a_hidden_square_where_nothing_else_is_asked(capsys, photos):
+    def used(**more):
+        run = prepare(Config("photos", epochs=1, **{"network": "resnet18"} | more))
+        return run.config.cutout, run.task.augment.cutout
+
+    assert used() == used(augment=True) == used(cutout=5) == (5, 5)
+    assert used(network="cnn") == used(augment=False) == (None, 0)
+    assert used(cutout=0) == (0, 0)
+    assert used(cutout=3, augment=False) == used(cutout=3, network="cnn") == (3, 3)
+    words = ("train", "photos", "--rows", 4, "--epochs", 1, "--network", "resnet18")
+    assert "augmentation: translation by up to 2 pixels, horizontal flip and a hidden square of 5 x 5\n" in ran(capsys, *words)
+    assert "augmentation: translation by up to 2 pixels and horizontal flip\n" in ran(capsys, *words, "--cutout", 0)
+
+
 def test_photos_that_may_be_too_much_for_a_small_network(capsys, photos):
     hint = "photos may be more than this small CNN learns"
     train = ("train", "photos", "--device", "cpu", "--epochs", 1)
@@ -194,7 +208,7 @@ def test_it_makes_a_difference_where_it_makes_one():
         return [row["loss"] for row in prepare(Config("digits", epochs=2, rows=100, method="standard", **more))]
 
     assert losses() == losses(augment=False) != losses(augment=True)
-    assert losses() != losses(cutout=3)
+    assert losses() == losses(cutout=0) != losses(cutout=3)
 
 
 def test_tables_cannot_be_augmented(capsys, points):
@@ -204,12 +218,12 @@ def test_tables_cannot_be_augmented(capsys, points):
     assert (code, error) == (2, "sprl: --augment is for pictures, and these rows are features: leave it out\n")
     code, _, error = sprl(capsys, "train", "table.npz", "--cutout", 3)
     assert (code, error) == (2, "sprl: --cutout is for pictures, and these rows are features: leave it out\n")
-    assert str(prepare(Config("table.npz", augment=False, epochs=1)).task.augment) == "none"
+    assert str(prepare(Config("table.npz", augment=False, cutout=0, epochs=1)).task.augment) == "none"
 
 
 def test_generated_labels_depend_on_it(trained):
     config = {"corrupt": "generated:5", "epochs": 2, "network": "mlp:width=8", "method": "standard", "lr": 0.01}
-    asked = ({}, {"seed": 0}, {"augment": True}, {"cutout": 3})
+    asked = ({}, {"seed": 0, "cutout": 0}, {"augment": True}, {"cutout": 3})
     some, same, *others = (prepare(Config("digits", **config, **more)) for more in asked)
     assert trained == [("standard", 50)] * 3
     assert (some.data.y == same.data.y).all()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sprl.config import default_batch_size, default_epochs, default_lr, find_device, make_method, parse_assignments
+from sprl.config import default_batch_size, default_cutout, default_epochs, default_lr, find_device, make_method, parse_assignments
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 
@@ -52,6 +52,15 @@ def test_defaults_follow_the_paper_where_it_applies():
     assert default_lr("resnet18:stem=released", (1, 28, 28)) == 1e-4
     assert {default_lr("resnet18", (3, 32, 32)), default_lr("convnet", (1, 28, 28))} == {1e-3}
     assert (default_epochs((3, 224, 224), gpu, tuned=True), default_lr("timm:resnet50", (3, 224, 224), tuned=True)) == (20, 1e-4)
+
+
+def test_a_quarter_of_the_side_is_hidden_where_that_was_found_to_help():
+    sides = [default_cutout(network, (3, 32, 48)) for network in ("resnet18", "resnet18:stem=released")]
+    assert [*sides, default_cutout("resnet18", (3, 64, 64)), default_cutout("resnet18", (3, 16, 16))] == [8, 8, 16, 4]
+    for network in ("convnet", "cnn", "mlp", "timm:resnet18", torch.nn.Linear(2, 2), lambda shape, classes: None):
+        assert default_cutout(network, (3, 32, 32)) is None
+    for shape in ((1, 28, 28), (4, 32, 32), (3, 15, 32), (512,)):
+        assert default_cutout("resnet18", shape) is None
 
 
 def test_devices():

@@ -233,6 +233,15 @@ def test_what_is_no_number_in_a_data_frame_is_named(points, change, holds):
             give()
 
 
+def test_pictures_are_augmented_as_by_the_command_line(monkeypatch):
+    rng, hidden = np.random.default_rng(0), []
+    monkeypatch.setattr("sprl.data.augment.cut_out", lambda x, side: hidden.append(side) or x)
+    x, y = rng.integers(0, 256, (6, 16, 16, 3), dtype=np.uint8), [0, 1] * 3
+    for network, augment, sides in (("cnn", "auto", []), ("resnet18", None, []), ("resnet18", "auto", [4])):
+        NoisyLabelClassifier("standard", network, epochs=1, augment=augment, device="cpu").fit(x, y)
+        assert hidden == sides
+
+
 def test_ctrl_c_keeps_what_was_learned(points, capsys):
     x, y = points
     calls = []

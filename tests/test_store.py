@@ -67,7 +67,7 @@ def test_fields_that_came_later_count_where_they_are_set(run):
     name, config = key_of(run), run.config.to_json()
     assert {config[field] for field in store.LATER} == {None}
     older = {field: value for field, value in config.items() if field not in store.LATER}
-    assert store.key_of(older, run.fingerprint, None) == name
+    assert store.key_of(older, run.fingerprint, None) == store.key_of({**config, "cutout": 0}, run.fingerprint, None) == name
     others = [{"rows": 100}, {"rows": 200}, {"augment": True}, {"augment": False}, {"rows": 100, "augment": False}, {"cutout": 8}]
     keys = [store.key_of({**config, **other}, run.fingerprint, None) for other in others]
     assert len({name, *keys}) == 1 + len(keys)

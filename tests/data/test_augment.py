@@ -120,6 +120,7 @@ def test_what_suits_which_shape(shape, augment, words):
     assert suited_to(shape) == augment
     assert str(suited_to(shape)) == words
     assert suited_to(shape, asked=False) == Augment()
+    assert suited_to(shape, cutout=0) == augment
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,7 @@ def test_cutout_goes_with_whatever_else_is_done(shape, asked, augment, words):
     ("shape", "cutout", "why"),
     [
         ((30,), 8, "--cutout is for pictures, and these rows are features"),
-        ((3, 8, 16), 9, "--cutout 9 is out of range: the pictures here take 1 to 8"),
-        ((3, 8, 16), 0, "--cutout 0 is out of range"),
+        ((3, 8, 16), 9, "--cutout 9 is out of range: the pictures here take up to 8 pixels a side, 0 for none"),
         ((3, 8, 16), -1, "--cutout -1 is out of range"),
     ],
 )

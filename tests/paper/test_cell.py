@@ -123,7 +123,7 @@ VALUES = {  # fields of a config that make it another run
     "batch_size": (32, 128),
     "lr": (1e-3, 1e-4),
     "augment": (None, True, False),
-    "cutout": (None, 8, 16),
+    "cutout": (0, 8, 16),
     "memory": ("full", "half"),
     "sync_norm": (False, True),
 }
@@ -241,8 +241,8 @@ def test_what_files_decide(changes, files):
 
 
 def test_what_a_cell_leaves_open_may_be_anything():
-    open_to = meaning(Config(network="auto", epochs=None, batch_size=None, lr=None))
-    for changes in ({"network": "mlp", "epochs": 6}, {"network": "convnet", "batch_size": 32, "lr": 0.1}):
+    open_to = meaning(Config(network="auto", epochs=None, batch_size=None, lr=None, cutout=None))
+    for changes in ({"network": "mlp", "epochs": 6}, {"network": "convnet", "batch_size": 32, "lr": 0.1}, {"cutout": 8}, {"cutout": 0}):
         assert is_run_of(open_to, record_of(Config(**changes)))
     assert not is_run_of(open_to, record_of(Config(corrupt="pair:0.45")))
 
@@ -260,12 +260,14 @@ def test_a_rate_counts_where_it_was_asked_for():
     assert not is_run_of(meaning(Config()), record_of(Config(noise_rate=0.2)))  # SPRL does without, unless it is told
 
 
-def test_a_record_from_before_a_field_has_its_default():
+def test_a_record_from_before_a_field_has_what_was_done_then():
     record = record_of(Config())
     for name in ("rows", "augment", "cutout"):
         del record.config[name]
     del record.config["fields"]["against"]
-    assert is_run_of(meaning(Config()), record)
+    for same in (Config(), Config(cutout=0)):
+        assert is_run_of(meaning(same), record)
+        assert is_run_of(meaning(same), record_of(Config(cutout=None)))
     for other in (Config(rows=1000), Config(augment=False), Config(cutout=8), Config(fields={"against": "nothing"})):
         assert not is_run_of(meaning(other), record)
 

@@ -101,6 +101,7 @@ def test_another_noise_is_on_all_data_untuned():
         assert (cell.paper, "noise_rate" in cell.config.fields) == (None, False)
         if cell.method == "sprl":
             assert make_method("sprl", cell.config.fields) == SPRL.as_released(T1="auto", gamma_d="auto")
+    assert ({cell.config.cutout for cell in cells}, {cell.config.cutout for cell in added("defaults", data=["mine.npz"])}) == ({0}, {None})
     slow = {(cell.dataset, cell.network) for cell in cells if cell.config.lr == 1e-4}
     assert slow == {("MNIST", "resnet18")}  # as in the rest of the table
 

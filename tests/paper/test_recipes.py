@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from sprl.config import make_method, needs_rate
+from sprl.config import default_cutout, make_method, needs_rate
 from sprl.errors import InputError
 from sprl.methods import METHODS, SPRL
 from sprl.noise import parse
@@ -133,6 +133,11 @@ def test_the_defaults_are_told_nothing():
         assert (cell.config.fields, cell.config.noise_rate, cell.config.network) == ({}, None, "resnet18")
         assert (cell.paper is not None) == (cell.config.labels is None)
         assert (cell.config.labels is None) != (cell.config.corrupt is None)
+        assert cell.config.cutout == default_cutout("resnet18", (3, 32, 32))
+
+
+def test_nothing_is_hidden_in_the_papers_runs():
+    assert {cell.config.cutout for name, recipe in RECIPES.items() if name != "defaults" for cell in recipe.cells()} == {0}
 
 
 # The figures.
