@@ -54,7 +54,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     noise_rate : share of wrong labels, if known
     optimizer : a torch optimizer or a function (parameters, lr=...) of that kind; None for Adam. Any that steps without a closure; its
         learning rate and, where it has one, beta1 follow the paper's plan. With SGD use SPRL(normalised=True)
-    augment : "auto", None, or a function on a batch of pictures [B, C, H, W]
+    augment : "auto": pictures are shifted, in colour flipped, and for ResNet18 a square is hidden (docs/data.md); None; or a function on a
+        batch of pictures [B, C, H, W]
     random_state, device : as usual; device "auto" takes the GPU where there is one
     precision : "bf16", "fp32", or "auto": bf16 on a GPU that has it in hardware, else fp32
     graph : whether steps on a GPU are captured as CUDA graphs; None: for the networks named above, not for a module, timm or your optimizer
