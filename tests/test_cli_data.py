@@ -4,23 +4,18 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+import typed
 from PIL import Image
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
-
 
 SETS = ("mnist", "fashion-mnist", "cifar10", "cifar100", "mini-imagenet", "food101", "clothing1m")
 
 
 def run(*words, cwd):
-    environment = {**ENVIRONMENT, "SPRL_CACHE": str(cwd / "cache")}
-    return subprocess.run([sys.executable, "-m", "sprl", *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True)
+    return typed.run(*words, cwd=cwd, SPRL_CACHE=str(cwd / "cache"))
 
 
 def written(path, array, mode, **how):

@@ -5,7 +5,10 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,15 +19,26 @@ GUIDE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
 
 def sprl(capsys, *words):
     """The command in this process: its exit code, output and errors."""
-    before = sys.argv, warnings.showwarning
-    sys.argv = ["sprl", *map(str, words)]
-    try:
-        with pytest.raises(SystemExit) as ended:
-            main()
-    finally:
-        sys.argv, warnings.showwarning = before
+    code = exit_code(words)
     printed = capsys.readouterr()
-    return ended.value.code, printed.out, printed.err
+    return code, printed.out, printed.err
+
+
+def run(*words, cwd, **environment):
+    """The same from another folder, as subprocess.run tells of it: a process of its own would first spend seconds on importing torch."""
+    out, err = (TextIOWrapper(BytesIO(), encoding="utf-8") for _ in range(2))
+    surroundings = mock.patch.dict(os.environ, {"COLUMNS": "140", **environment})
+    with chdir(cwd), surroundings, redirect_stdout(out), redirect_stderr(err):
+        code = exit_code(words)
+    for stream in (out, err):
+        stream.seek(0)
+    return subprocess.CompletedProcess(words, code, out.read(), err.read())
+
+
+def exit_code(words):
+    with warnings.catch_warnings(), mock.patch.object(sys, "argv", ["sprl", *map(str, words)]), pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
 
 
 def documented(section):

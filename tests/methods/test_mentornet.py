@@ -18,6 +18,7 @@ from sprl.seeds import stream_seed
 from sprl.training import train
 
 quick = settings(deadline=None, max_examples=50)
+LEARNED = 2000  # steps of the mentor after which, on any processor, it gives some samples no weight; after 500 rounding decides
 
 
 def weight(curriculum, diff, percent, gamma=1.0):
@@ -249,7 +250,7 @@ def test_the_percentage_is_that_of_the_epochs_done():
 
 
 def test_the_learned_mentor_weighs_as_the_closed_form():
-    learned = MentorNet(mentor="learned", mentor_steps=500)
+    learned = MentorNet(mentor="learned", mentor_steps=LEARNED)
     logits, batch = a_batch(rows=400)
     for t in (30, 60):
         memory = memory_of(learned, batch.y, t, threshold=1.0)
@@ -313,7 +314,7 @@ def test_a_rate_of_zero_is_standard():
 # Whole runs
 
 
-@pytest.mark.parametrize("fields", [{}, {"curriculum": "pd"}, {"mentor": "learned", "mentor_steps": 500}, {"rate": 0.33}])
+@pytest.mark.parametrize("fields", [{}, {"curriculum": "pd"}, {"mentor": "learned", "mentor_steps": LEARNED}, {"rate": 0.33}])
 def test_it_learns_through_a_third_of_wrong_labels(task, fields):
     state = start(task, MentorNet(**fields), "mlp")
     epochs = list(train(task, state))
