@@ -334,7 +334,7 @@ def test_a_review_becomes_the_next_run_s_labels(sprl, run, tmp_path):
     first = (run / "corrected.csv").read_text().splitlines()[0]
     assert re.fullmatch(rf"# sprl labels, run={run_id(run)}, labels=[0-9a-f]{{16}}, corrected=57", first)
     words = next_command(said)
-    assert [*words[:6], *words[-2:]] == shlex.split("train digits --network mlp --epochs 10 --labels run/corrected.csv")
+    assert [*words[:8], *words[-2:]] == shlex.split("train digits --method sprl --network mlp --epochs 10 --labels run/corrected.csv")
     code, _, err = sprl(*words, "--out", "again")
     assert code == 0, err
     again = Labelled.read(tmp_path / "again")
@@ -359,8 +359,8 @@ def test_the_next_command_finds_its_files_from_another_folder(sprl, tmp_path, mo
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     said = sprl("apply", "../run", "--suggestions", 1)[1]
-    wanted = ["train", str(tmp_path / "rows.csv"), "--label-column", "kind", "--network", "mlp", "--epochs", "2"]
-    wanted += ["--batch-size", "32", "--lr", "0.001", "--seed", "3", "--set", "T1=1"]
+    wanted = ["train", str(tmp_path / "rows.csv"), "--label-column", "kind", "--method", "sprl", "--network", "mlp"]
+    wanted += ["--epochs", "2", "--batch-size", "32", "--lr", "0.001", "--seed", "3", "--set", "T1=1"]
     assert next_command(said) == [*wanted, "--labels", "../run/corrected.csv"]
     lines = (tmp_path / "run" / "corrected.csv").read_text().splitlines()
     assert lines[1] == "id,label"

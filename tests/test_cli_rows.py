@@ -195,12 +195,21 @@ def test_a_hidden_square_where_nothing_else_is_asked(capsys, photos):
     assert "augmentation: translation by up to 2 pixels and horizontal flip\n" in ran(capsys, *words, "--cutout", 0)
 
 
-def test_photos_that_may_be_too_much_for_a_small_network(capsys, photos):
-    hint = "photos may be more than this small CNN learns"
-    train = ("train", "photos", "--device", "cpu", "--epochs", 1)
-    assert hint in ran(capsys, *train, "--network", "cnn")
-    assert hint not in ran(capsys, *train, "--network", "cnn", "--method", "standard")
-    assert hint not in ran(capsys, *train, "--network", "mlp:width=4")
+def test_colour_pictures_and_the_small_cnn_are_trained_on_plainly(capsys, photos):
+    train = ("train", "photos", "--device", "cpu", "--epochs", 2)
+    assert "\nTraining  standard, 2 epochs" in ran(capsys, *train)
+    suits, harms = "plain training suits this small CNN", "SPRL may keep it from learning: --method standard does not"
+    told = ran(capsys, *train, "--network", "cnn:width=4")
+    assert "Training  standard" in told
+    assert suits in told
+    told = ran(capsys, *train, "--network", "cnn", "--method", "sprl")
+    assert "Training  sprl" in told
+    assert harms in told
+    assert "Training  sprl" in ran(capsys, *train, "--set", "T1=1")  # which is SPRL's
+    told = ran(capsys, *train, "--network", "mlp:width=4")
+    assert "Training  sprl" in told
+    assert suits not in told
+    assert harms not in told
 
 
 def test_it_makes_a_difference_where_it_makes_one():

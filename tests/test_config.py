@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from sprl.config import default_batch_size, default_cutout, default_epochs, default_lr, find_device, make_method, parse_assignments
+from sprl.config import (
+    default_batch_size,
+    default_cutout,
+    default_epochs,
+    default_lr,
+    default_method,
+    find_device,
+    make_method,
+    parse_assignments,
+)
 from sprl.errors import InputError
 from sprl.methods import SPRL, Standard
 
@@ -61,6 +70,17 @@ def test_a_quarter_of_the_side_is_hidden_where_that_was_found_to_help():
         assert default_cutout(network, (3, 32, 32)) is None
     for shape in ((1, 28, 28), (4, 32, 32), (3, 15, 32), (512,)):
         assert default_cutout("resnet18", shape) is None
+
+
+def test_the_small_cnn_is_trained_plainly_on_colour_pictures_alone():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")  # which need not be there
+    plain = [("auto", cpu), ("cnn", cpu), ("cnn", gpu), ("cnn:width=8", cpu)]
+    assert [default_method(network, (3, 32, 32), device) for network, device in plain] == ["standard"] * 4
+    for network in ("resnet18", "convnet", "mlp", "timm:resnet50", torch.nn.Flatten(), lambda shape, classes: None):
+        assert default_method(network, (3, 32, 32), cpu) == "sprl"
+    assert default_method("auto", (3, 32, 32), gpu) == "sprl"
+    for shape in ((1, 28, 28), (3, 8, 8), (20,), (3,)):
+        assert default_method("auto", shape, cpu) == "sprl"
 
 
 def test_devices():

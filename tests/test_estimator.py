@@ -242,6 +242,13 @@ def test_pictures_are_augmented_as_by_the_command_line(monkeypatch):
         assert hidden == sides
 
 
+def test_the_method_is_what_suits_the_network():
+    x, y = np.random.default_rng(0).integers(0, 256, (8, 16, 16, 3), dtype=np.uint8), [0, 1] * 4
+    made = [(x, "auto", "cnn"), (x, "sprl", "cnn"), (x[..., 0], "auto", "cnn"), (x, "auto", "mlp"), (x, SPRL(T1=1), "cnn")]
+    found = [NoisyLabelClassifier(method, network, epochs=2, device="cpu").fit(rows, y).T1_ for rows, method, network in made]
+    assert found == [None, 1, 1, 1, 1]  # plain training has none
+
+
 def test_ctrl_c_keeps_what_was_learned(points, capsys):
     x, y = points
     calls = []

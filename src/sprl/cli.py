@@ -46,7 +46,7 @@ def train(
     context: typer.Context,
     data: options.Data = None,
     labels: options.Labels = None,
-    method: options.MethodName = "sprl",
+    method: options.MethodName = "auto",
     network: options.Network = "auto",
     weights: options.Weights = None,
     frozen: options.Frozen = False,

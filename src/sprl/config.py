@@ -30,7 +30,7 @@ class Config:
     rows: int | None = None
     corrupt: str | None = None
     noise_rate: float | None = None
-    method: str = "sprl"
+    method: str = "sprl"  # "auto": what suits the network, which is what a command takes if none is asked for
     fields: dict[str, Any] = field(default_factory=dict)
     network: str = "auto"
     weights: str | None = None
@@ -54,7 +54,7 @@ class Config:
 
 def asked_of(config: Config, options: Iterable[str]) -> list[str]:
     """The words of the command line that ask for these of a config's options again; what is the default needs none."""
-    usual, words = Config(), list[str]()
+    usual, words = Config(method="auto"), list[str]()
     for option in options:
         value = getattr(config, option)
         if value != getattr(usual, option):
@@ -152,6 +152,14 @@ def default_cutout(network: Any, shape: Shape) -> int | None:
     The small CNN, which hardly memorises, loses by it; elsewhere it was not measured."""
     picture = len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 16
     return min(shape[1:]) // 4 if picture and isinstance(network, str) and network.startswith("resnet18") else None
+
+
+def default_method(network: Any, shape: Shape, device: torch.device) -> str:
+    """SPRL, which is for networks that memorise. The small CNN hardly does on colour pictures, and SPRL then keeps it from learning: plain
+    training was better with all labels tried (docs/log.md)."""
+    name = choose(shape, device)[0] if isinstance(network, str) and network == "auto" else network
+    small = isinstance(name, str) and name.partition(":")[0] == "cnn"
+    return "standard" if small and shape[0] == 3 else "sprl"
 
 
 class Settings(NamedTuple):

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch.utils.data import Dataset
 
 from sprl.audit import judge
-from sprl.config import default_cutout, find_device, find_precision, make_method, settle
+from sprl.config import default_cutout, default_method, find_device, find_precision, make_method, settle
 from sprl.core import Method
 from sprl.data import Array, How, Preprocess, channels_first, check_learnable, encode
 from sprl.data.augment import suited_to
@@ -47,7 +47,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     Parameters
     ----------
-    method : a name of METHODS ("sprl", "standard", "co-teaching", ...), or a method such as SPRL(gamma_d=50)
+    method : a name of METHODS ("sprl", "standard", "co-teaching", ...), a method such as SPRL(gamma_d=50), or "auto": "sprl", but
+        "standard" for colour pictures with the small CNN, which SPRL keeps from learning
     network : "auto", a name ("resnet18", "convnet", "cnn", "mlp", "timm:NAME"), an nn.Module (copied) or a factory
         (shape, num_classes) -> Module
     epochs, batch_size, lr : None for what suits the data
@@ -67,7 +68,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __init__(
         self,
-        method: str | Method = "sprl",
+        method: str | Method = "auto",
         network: str | torch.nn.Module | Factory = "auto",
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -174,7 +175,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         )
         ours = isinstance(network, str) and not network.startswith("timm:") and self.optimizer is None
         stepper = find_stepper(device, self.graph, compile=None, ours=ours)
-        return task, start(task, make_method(self.method, {}, self.noise_rate), network, stepper)
+        method = default_method(network, shape, device) if isinstance(self.method, str) and self.method == "auto" else self.method
+        return task, start(task, make_method(method, {}, self.noise_rate), network, stepper)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities [N, C], columns as in `classes_`."""

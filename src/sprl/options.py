@@ -50,7 +50,14 @@ Rows = Annotated[
     ),
 ]
 Stream = Annotated[bool, typer.Option("--stream", help="Read rows batch by batch even where all would fit into memory.")]
-MethodName = Annotated[str, typer.Option(metavar="NAME", help="How to train; `sprl methods` lists them.")]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How to train; `sprl methods` lists them. auto is sprl, but standard for colour pictures and the small CNN, which SPRL keeps "
+        "from learning.",
+    ),
+]
 Network = Annotated[
     str,
     typer.Option(metavar="NAME", help="resnet18, convnet, cnn, mlp, auto, or timm:NAME; fields follow a colon: resnet18:stem=released."),

@@ -151,7 +151,7 @@ def show_rate(run: Labelled) -> None:
         say("Rate", f"{rate(verdict)} of the labels are wrong, by estimate")
         return
     say("Rate", f"{rate(verdict)}: wrong and right labels do not stand apart, because few are wrong or because too little was learned")
-    method = "" if run.config.method == "sprl" else ", or use --method sprl"
+    method = "" if run.config.method == "sprl" or run.config.network.startswith("cnn") else ", or use --method sprl"
     say("", f"look through the most suspicious by rank; for a verdict train longer{method}")
 
 

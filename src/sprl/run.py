@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sprl import generated, photos
 from sprl.audit import judge
-from sprl.config import Config, default_cutout, find_device, find_precision, make_method, settle
+from sprl.config import Config, default_cutout, default_method, find_device, find_precision, make_method, settle
 from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
@@ -210,6 +210,8 @@ def prepare(
     data, labeller = labelled(data, config, say, progress)
     num_classes = len(data.classes)
     check_learnable(data.y, num_classes)
+    if config.method == "auto":  # whoever sets fields means SPRL's
+        config = replace(config, method="sprl" if config.fields else default_method(config.network, data.shape, device))
     method = make_method(config.method, config.fields, config.noise_rate, partial(known_rate, data, config))
     backbone, pictures, wanted = None, None, config.network
     if timm_name and len(data.shape) == 3 and data.x.dtype != torch.uint8:

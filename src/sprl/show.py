@@ -41,6 +41,10 @@ class Terminal(Console):
 console = Terminal(highlight=False)
 HOUR = 3600
 NAME = 32  # characters of a name
+HINTS = {  # on the small CNN and colour pictures
+    "standard": "plain training suits this small CNN: it hardly memorises wrong labels, and SPRL would keep it from learning",
+    "sprl": "this small CNN hardly memorises wrong labels, and SPRL may keep it from learning: --method standard does not",
+}
 TUNED = (  # what stays from `sprl tune` to `sprl train`
     "data_dir",
     "label_column",
@@ -109,6 +113,7 @@ def setting(run: Run, demonstration: bool) -> None:
 
 def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     """Before it starts: what data, which network and why, how long; of `count` runs with seeds from this one's on."""
+    from sprl.config import default_method
     from sprl.search import longest_search
 
     config, device = run.config, run.task.device
@@ -122,9 +127,9 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
     say("Time", takes(seconds, search, count, f" on {device}"))
     if count > 1 and device.type == "cpu":
         say("", "on a CPU runs side by side take turns, which gains nothing")
-    if config.network == "cnn" and config.method == "sprl" and run.data.shape[0] == 3:
-        say("", "photos may be more than this small CNN learns, and then --method standard may do better: compare them,")
-        say("", "or take a network that has learned to see: --network timm:NAME --weights FILE --frozen")
+    if config.method in HINTS and default_method(config.network, run.data.shape, device) == "standard":
+        say("", HINTS[config.method])
+        say("", "more is to be had of a network that has learned to see: --network timm:NAME --weights FILE --frozen")
     if seconds > HOUR and device.type == "cpu":
         large = config.network.split(":")[0] in ("resnet18", "convnet")
         hint = "--network cnn" if large else f"--epochs {max(10, int(run.task.epochs * HOUR / seconds / 2))}"
