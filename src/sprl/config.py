@@ -54,7 +54,7 @@ class Config:
 
 def asked_of(config: Config, options: Iterable[str]) -> list[str]:
     """The words of the command line that ask for these of a config's options again; what is the default needs none."""
-    usual, words = Config(method="auto"), list[str]()
+    usual, words = Config(method="auto"), list[str]()  # as the command has it
     for option in options:
         value = getattr(config, option)
         if value != getattr(usual, option):
