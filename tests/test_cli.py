@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
-from typed import run
+from typed import in_its_own_process, run
 from typed import sprl as command
 
 import sprl
@@ -32,10 +32,6 @@ from sprl.tune import held_out_accuracy
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 TABLES = {"config.json", "metrics.jsonl", "summary.json", "labels.csv"}
 FILES = TABLES | {"model.safetensors", "report.html", "curves.png", "checkpoint.pt", ".lock"}
-
-
-def in_its_own_process(*words, cwd):
-    return subprocess.run([sys.executable, "-m", "sprl", *map(str, words)], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True)
 
 
 def files(folder):

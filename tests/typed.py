@@ -35,6 +35,12 @@ def run(*words, cwd, **environment):
     return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
 
+def in_its_own_process(*words, cwd):
+    """The same as a shell starts it."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "140"}
+    return subprocess.run([sys.executable, "-m", "sprl", *map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True)
+
+
 def exit_code(words):
     with warnings.catch_warnings(), mock.patch.object(sys, "argv", ["sprl", *map(str, words)]), pytest.raises(SystemExit) as ended:
         main()
