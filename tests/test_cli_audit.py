@@ -159,6 +159,13 @@ def test_the_list_goes_elsewhere_if_asked(sprl, run):
     assert (code, err) == (2, "sprl: list.csv is there already: choose another --out\n")
 
 
+def test_a_method_that_is_no_longer_installed_is_named_all_the_same(sprl, tmp_path):
+    saved(tmp_path / "run", two_heaps(), method="gce", fields={"q": 0.5, "noise_rate": 0.2})
+    code, said, error = sprl("apply", "run", "--suggestions", 3)
+    assert (code, error) == (0, "")
+    assert next_command(said)[:4] == ["train", "digits", "--method", "gce"]
+
+
 def test_one_heap_is_no_verdict(sprl, tmp_path):
     saved(tmp_path / "run", two_heaps(wrong=0), method="standard")
     code, said, _ = sprl("audit", "run")
@@ -171,6 +178,8 @@ def test_one_heap_is_no_verdict(sprl, tmp_path):
     said = sprl("audit", "run", "--precision", 0.99)[1]
     assert "List      empty: no label can be named with an expected precision of 99.0 %" in said
     assert not Labelled.read(tmp_path / "run").table["is_label_issue"].any()
+    saved(tmp_path / "small", two_heaps(wrong=0), method="standard", network="cnn")
+    assert "for a verdict train longer\n" in sprl("audit", "small")[1]  # SPRL may keep that network from learning
 
 
 def test_a_person_s_checks_set_the_probabilities(sprl, tmp_path):

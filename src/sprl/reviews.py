@@ -363,10 +363,11 @@ def train_again(config: Config, started: Path, labels: Path) -> str:
     places = {option: os.path.abspath(started / value) for option, value in asked.items() if value and moved and (started / value).exists()}
     config = dataclasses.replace(config, **places)
     words = ["sprl", "train", config.data, *asked_of(config, ASKED)]
-    usual = {f.name: f.default for f in dataclasses.fields(METHODS[config.method])}  # type: ignore[arg-type]
+    method = METHODS.get(config.method)  # its package may no longer be installed
+    usual = {} if method is None else {f.name: f.default for f in dataclasses.fields(method)}  # type: ignore[arg-type]
     for name, value in config.fields.items():
         if name == "noise_rate":
-            words += ["--noise-rate", f"{value:.3g}"] if needs_rate(METHODS[config.method]) else []
+            words += ["--noise-rate", f"{value:.3g}"] if method is not None and needs_rate(method) else []
         elif value != usual.get(name, value):
             words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--labels", str(labels)])
