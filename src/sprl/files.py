@@ -34,7 +34,7 @@ CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, REPORT, CURVES, CHECKPOINT, P
     "checkpoint.safetensors",
     "checkpoint-previous.safetensors",
 )
-OLDER = ("checkpoint.pt", "checkpoint-previous.pt")  # of versions before 0.2, which went with the run
+OLDER = ("checkpoint.pt", "checkpoint-previous.pt")  # of earlier versions: they go where a run is replaced
 NAMES, PROBABILITIES, FLAG, TRUTH = (  # the columns of labels.csv
     ("id", "given_label", "predicted_label"),
     ("confidence", "label_quality", "wrong_probability"),

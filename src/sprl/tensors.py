@@ -44,11 +44,11 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], words: dict[str, str]) 
     head += b" " * (-len(head) % 8)
     file.write(len(head).to_bytes(8, "little") + head)
     for name in names:
-        file.write(content(tensors[name]))
+        file.write(bytes_of(tensors[name]))
 
 
-def content(tensor: Tensor) -> memoryview:
-    """The bytes of a plain tensor."""
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Of a plain tensor."""
     return tensor.view(-1).view(torch.uint8).numpy().data
 
 
