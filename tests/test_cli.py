@@ -31,7 +31,7 @@ from sprl.tune import held_out_accuracy
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 TABLES = {"config.json", "metrics.jsonl", "summary.json", "labels.csv"}
-FILES = TABLES | {"model.safetensors", "report.html", "curves.png", "checkpoint.pt", ".lock"}
+FILES = TABLES | {"model.safetensors", "report.html", "curves.png", "checkpoint.safetensors", ".lock"}
 
 
 def files(folder):

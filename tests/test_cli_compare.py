@@ -199,7 +199,7 @@ def test_workers_save_at_ctrl_c_and_two_commands_share_the_rest(home, capsys):
     out, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (130, "")
     assert f"go on with: sprl {' '.join(map(str, long))} --jobs 2" in out
-    assert list(unfinished.glob("*/checkpoint.pt"))
+    assert list(unfinished.glob("*/checkpoint.safetensors"))
 
     both = [started(home, *long, "--jobs", 1) for _ in range(2)]
     outs = [process.communicate(timeout=120) for process in both]

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from typed import sprl
 
-from sprl import commands, files
+from sprl import checkpoint, commands, files
 from sprl.noise import corrupt
 from sprl.photos import import_timm
 from sprl.run import Run
@@ -58,7 +58,7 @@ def wait_for(path, enough=lambda path: True):
 def test_a_killed_run_gone_on_with_from_elsewhere_is_the_unbroken_run(home, capsys, tmp_path_factory):
     assert sprl(capsys, *WORDS, "--out", "whole")[0] == 0
     process = started(home, *WORDS, "--out", "broken")
-    wait_for(home / "broken" / "checkpoint-previous.pt")
+    wait_for(home / "broken" / "checkpoint-previous.safetensors")
     process.send_signal(signal.SIGSTOP)  # so that it does not end meanwhile
     code, _, error = sprl(capsys, "train", "--resume", "broken")
     assert code == 2
@@ -146,7 +146,7 @@ def test_killed_before_any_move_of_a_file_it_ends_as_the_unbroken_run(home, caps
 def test_a_config_repeats_its_run_and_holds_no_half_written_file(home, capsys):
     assert sprl(capsys, "train", "--epochs", 2, "--out", "demonstration")[0] == 0
     first = results(home / "demonstration")
-    for name in ("summary.json", "checkpoint.pt", *RESULTS):
+    for name in ("summary.json", "checkpoint.safetensors", *RESULTS):
         (home / "demonstration" / name).unlink()
     code, out, _ = sprl(capsys, "train", "--resume", "demonstration")
     assert code == 0
@@ -204,12 +204,12 @@ def test_an_edited_config_is_refused(home, capsys):
     (home / "r" / "summary.json").unlink()
     code, _, error = sprl(capsys, "train", "--resume", "r")
     assert code == 2
-    assert "config.json is not the one that checkpoint.pt was made with" in error
+    assert "config.json is not the one that checkpoint.safetensors was made with" in error
 
 
 def test_overwriting_leaves_the_older_run_until_there_is_something_to_show(home, capsys, monkeypatch):
     assert sprl(capsys, *SHORT, "--out", "r")[0] == 0
-    (home / "r" / "checkpoint.pt").unlink()  # as of an older version
+    (home / "r" / "checkpoint.safetensors").unlink()  # as of an older version
     before = {p.name: p.read_bytes() for p in (home / "r").iterdir()}
     other = ("train", "pets.npz", "--epochs", 2, "--set", "T1=1", "--out", "r", "--overwrite")
     with monkeypatch.context() as patch:
@@ -218,7 +218,7 @@ def test_overwriting_leaves_the_older_run_until_there_is_something_to_show(home,
     assert {p.name: p.read_bytes() for p in (home / "r").iterdir()} == before
     assert sprl(capsys, *other)[0] == 0
     assert json.loads((home / "r" / "config.json").read_text())["epochs"] == 2
-    assert {p.name for p in (home / "r").iterdir()} == before.keys() | {"checkpoint.pt"}
+    assert {p.name for p in (home / "r").iterdir()} == before.keys() | {"checkpoint.safetensors"}
     assert len((home / "r" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
@@ -238,27 +238,27 @@ def test_a_loss_that_is_not_finite_is_one_line_that_names_the_last_good_checkpoi
     code, _, error = sprl(capsys, *words)
     assert code == 2
     assert error.startswith("sprl: the loss of epoch 1, batch ")
-    assert error.endswith("; the last good checkpoint is r/checkpoint.pt\n")
+    assert error.endswith("; the last good checkpoint is r/checkpoint.safetensors\n")
 
 
 def test_a_full_disk_is_one_line_with_the_way_to_go_on(home, capsys, monkeypatch):
     monkeypatch.setenv("SPRL_CHECKPOINT_SECONDS", "0")
-    real = torch.save
+    real = checkpoint.write
     count = [0]
 
-    def filled(content, file):
+    def filled(file, tensors, words):
         count[0] += 1
         if count[0] == 5:
             file.write(b"half")
             raise OSError(28, "No space left on device")
-        real(content, file)
+        real(file, tensors, words)
 
-    monkeypatch.setattr(torch, "save", filled)
+    monkeypatch.setattr(checkpoint, "write", filled)
     code, _, error = sprl(capsys, *SHORT, "--out", "r")
     assert code == 2
     assert error == (
-        "sprl: cannot write to r/checkpoint.pt: No space left on device; "
-        "the last good checkpoint is r/checkpoint.pt; make room, then sprl train --resume r\n"
+        "sprl: cannot write to r/checkpoint.safetensors: No space left on device; "
+        "the last good checkpoint is r/checkpoint.safetensors; make room, then sprl train --resume r\n"
     )
     assert sprl(capsys, "train", "--resume", "r")[0] == 0
     assert sprl(capsys, *SHORT, "--out", "whole")[0] == 0

@@ -245,7 +245,7 @@ def test_a_full_disk_fails_one_run_which_can_be_gone_on_with(config, data, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr("sprl.checkpoint.save", save)
         assert kinds(trained([[job]], data, tmp_path)) == [("failed", "standard, seed 0")]
-    assert (store.unfinished(tmp_path, job.key) / "checkpoint.pt").is_file()
+    assert (store.unfinished(tmp_path, job.key) / "checkpoint.safetensors").is_file()
     events = trained([[job]], data, tmp_path)
     assert kinds(events) == [("ended", "standard, seed 0")]
 

@@ -53,7 +53,7 @@ def test_killed_between_any_two_moves_of_a_saving_one_whole_checkpoint_is_there(
             killing(patch, at)
             with suppress(Killed):
                 save(folder, run)
-        assert (folder / "checkpoint.pt").is_file()  # at every moment
+        assert (folder / "checkpoint.safetensors").is_file()  # at every moment
         tidy(folder)
         again = prepare(CONFIG, data)
         assert load(folder, again)

@@ -105,7 +105,7 @@ def holder(lock):
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="processes are found by /proc")
 def test_a_worker_that_is_killed_takes_nothing_with_it(home, capsys):
     process = started(home, 0.1, *WORDS, "--jobs", 2)
-    checkpoint = first(home / "records" / "unfinished", "*/checkpoint.pt", process)
+    checkpoint = first(home / "records" / "unfinished", "*/checkpoint.safetensors", process)
     worker = holder(checkpoint.parent / ".lock")
     assert worker != process.pid
     os.kill(worker, signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(home, capsys):
     assert "Stopped   0 of 1 run have ended, 1 is kept as far as it came" in out
     assert f"go on with: sprl {' '.join(map(str, one))} --engine ray" in out
     assert [path.name for path in (home / "records").iterdir()] == ["unfinished"]
-    assert len(list(unfinished.glob("*/checkpoint.pt"))) == 1
+    assert len(list(unfinished.glob("*/checkpoint.safetensors"))) == 1
     assert sprl(capsys, *one)[0] == sprl(capsys, *one, "--store", "whole")[0] == 0  # with or without Ray
     [record], [whole] = store.all(home / "records"), store.all(home / "whole")
     assert record.curves == whole.curves
@@ -238,7 +238,7 @@ def test_a_task_that_is_cut_off_saves_and_another_goes_on(home, task):
     stream = task(jobs, home / "own", keep=False)
     list(itertools.takewhile(lambda event: event.kind != "row", stream))
     stream.close()
-    assert len(list((home / "own").rglob("checkpoint.pt"))) == 2  # of all that take turns
+    assert len(list((home / "own").rglob("checkpoint.safetensors"))) == 2  # of all that take turns
     events = list(task(jobs, home / "own", keep=False))
     begun = {event.job.config.seed: event.told for event in events if event.kind == "begun"}
     assert begun[0] == 1
@@ -253,7 +253,7 @@ def test_a_task_that_is_cancelled_tells_no_more_and_saves(home, task):
     list(itertools.takewhile(lambda event: event.kind != "row", stream))
     signal.raise_signal(signal.SIGINT)
     assert list(stream) == []
-    assert len(list((home / "own").rglob("checkpoint.pt"))) == 2
+    assert len(list((home / "own").rglob("checkpoint.safetensors"))) == 2
 
 
 def test_data_is_read_once_by_each_process_and_its_lack_told(home, task, monkeypatch):

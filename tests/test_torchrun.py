@@ -104,7 +104,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
     out = process.communicate(timeout=60)[0]
     assert process.returncode != 0
     assert f"go on with: {GO_ON} run" in out
-    assert (tmp_path / "run/checkpoint.pt").exists()
+    assert (tmp_path / "run/checkpoint.safetensors").exists()
     code, out = beside(tmp_path, "train", "--resume", "run")
     assert code == 2
     assert "was trained by 2 processes, this is 1" in out
@@ -240,8 +240,10 @@ def end_with(error):
 
 def test_a_full_disk_is_told_by_whoever_has_it(second):
     second.run = "my run"
-    with pytest.raises(RankError, match=rf"process 1 of 2: .*No space left on device: 'checkpoint.pt'; go on with: {GO_ON} 'my run'$"):
-        end_with(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "checkpoint.pt"))
+    with pytest.raises(
+        RankError, match=rf"process 1 of 2: .*No space left on device: 'checkpoint.safetensors'; go on with: {GO_ON} 'my run'$"
+    ):
+        end_with(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "checkpoint.safetensors"))
     assert second.has("ended")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN  # it was to be heard, though torchrun ends all once one has ended
 

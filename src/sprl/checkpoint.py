@@ -1,36 +1,50 @@
-"""Checkpoints: all of a run that changes while it trains, in a file; and who writes them, and when.
+"""Checkpoints: all of a run that changes while it trains, in a file of tensors; and who writes them, and when.
 
-A file may come from anywhere: no code in it is run, and nothing is taken from it before all of it was found to fit the run.
+A file may come from anywhere: nothing is taken from it before all of it was found to fit the run.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from sprl.data.rows import free_memory
 from sprl.engine import check_losses
 from sprl.errors import InputError, SprlWarning, printable
-from sprl.files import CHECKPOINT, CONFIG, NEW, PREVIOUS, adopt, aside, cannot_write, write_config, write_metrics
+from sprl.files import CHECKPOINT, CONFIG, NEW, OLDER, PREVIOUS, adopt, aside, cannot_write, write_config, write_metrics
 from sprl.run import versions
-from sprl.schema import Unreadable, check, compare_kinds, is_out_of_memory, owns_memory, read, require
+from sprl.schema import (
+    Unreadable,
+    check_rows,
+    check_stepper,
+    is_out_of_memory,
+    join_warmup,
+    joined,
+    read_method,
+    require,
+    split,
+    split_warmup,
+)
 from sprl.state import contents, restore
 from sprl.stepping import Captured, Eager
+from sprl.tensors import Source, bytes_of, plain, write
 
 if TYPE_CHECKING:
     from sprl.run import Row, Run
 
-FORMAT = 5
+FORMAT = 6
 PLACES = ("data", "data_dir", "labels", "weights")  # fields of a config that say where something lies
 EVERY, SHARE = 30.0, 0.02  # seconds between two checkpoints, and the most of a run's time that they may take
 
@@ -115,25 +129,31 @@ def save(folder: Path, run: Run) -> None:
         raise InputError(
             f"weights are no longer finite in epoch {run.state.t + 1}: most likely a learning rate of {run.task.lr:g} is too high"
         )
-    content: dict[str, Any] = {
-        **identity(run),
-        **surroundings(run),
-        "stepper": run.state.stepper.name,
-        "method": asdict(run.state.method),  # type: ignore[call-overload]
-        "state": contents(run.state),
-        "warmup": run.state.warmup,
-        "rows": run.rows[: run.state.t],  # without those of a search, after which it began anew just now
-        "seconds": run.seconds,
-    }
-    for state in (content["state"], *(found for _, found in run.state.warmup.values() if found is not None)):
-        for name, tensor in state["networks"].items():
-            if not owns_memory(tensor):  # a module may keep views
-                state["networks"][name] = tensor.clone()
+    tensors, facts = split(contents(run.state), "state", run)
+    more, warmup = split_warmup(run)
+    tensors = {name: plain(tensor) for name, tensor in sorted((tensors | more).items())}
+    words = json.dumps(
+        {
+            **identity(run),
+            **surroundings(run),
+            "stepper": run.state.stepper.name,
+            "method": asdict(run.state.method),  # type: ignore[call-overload]
+            "state": facts,
+            "warmup": warmup,
+            "rows": run.rows[: run.state.t],  # without those of a search, after which it began anew just now
+            "seconds": run.seconds,
+        }
+    )
     with aside(folder / CHECKPOINT, previous=folder / PREVIOUS) as part, part.open("wb") as file:
-        try:
-            torch.save(content, file)
-        except RuntimeError as error:  # torch closes the archive and stumbles again, over what the first error left
-            raise error.__context__ if isinstance(error.__context__, OSError) else error from None
+        write(file, tensors, {"checkpoint": words, "crc32": checksum(words, tensors.values())})
+
+
+def checksum(words: str, tensors: Iterable[Tensor]) -> str:
+    """Of all that a checkpoint holds: a disk may lose what it was given, and the format would not notice."""
+    found = zlib.crc32(words.encode())
+    for tensor in tensors:
+        found = zlib.crc32(bytes_of(tensor), found)
+    return f"{found:08x}"
 
 
 def load(folder: Path, run: Run) -> bool:
@@ -142,9 +162,12 @@ def load(folder: Path, run: Run) -> bool:
     One that cannot be read gives way to the one before, with a warning.
     """
     found = [path for path in (folder / CHECKPOINT, folder / PREVIOUS) if path.exists()]
+    older = next((folder / name for name in OLDER if (folder / name).exists()), None)
+    if not found and older is not None:
+        raise InputError(f"{older} is of an older version of sprl: resume the run with that version, or start a new run")
     for path in found:
         try:
-            take_over(run, read(path), path)
+            take_over(run, path)
         except Unreadable as error:
             if path == found[-1]:
                 raise InputError(f"{path} is no checkpoint to go on from: {error}: start a new run") from error
@@ -178,27 +201,56 @@ def surroundings(run: Run) -> dict[str, Any]:
     return {"versions": plain, "threads": torch.get_num_threads(), "device_name": name}
 
 
-def take_over(run: Run, saved: dict[str, Any], path: Path) -> None:
-    """Check all that was read, and bring the run there."""
+def take_over(run: Run, path: Path) -> None:
+    """Read the file, check all of it, and bring the run there."""
     state = run.state
     try:
+        source, saved = opened(path)
         wanted, around = identity(run), surroundings(run)
         refuse_another_run(saved, wanted, path)
         require(saved.keys() == {*wanted, *around, "stepper", "method", "state", "warmup", "rows", "seconds"}, "it has other keys")
-        compare_kinds({name: saved.get(name) for name in around}, around, "")
-        method = check(saved, run)
-        saved = copy.deepcopy(saved)  # out of the file, which the next saving moves away
+        check_surroundings(saved, around)
+        check_stepper(saved["stepper"], run)
+        method, like = read_method(saved["method"], run), contents(state)
+        snapshot = joined(saved["state"], "state", source, like, run)
+        warmup = join_warmup(saved["warmup"], source, like, run, method, snapshot)
+        require(not source.names, f"it holds {printable(min(source.names, default=''))[:80]}, which no checkpoint of this run needs")
+        check_rows(saved["rows"], snapshot["t"], run)
+        require(type(saved["seconds"]) is float and 0 <= saved["seconds"] < math.inf, "seconds is no time")
         if saved["stepper"] != state.stepper.name and run.task.ranks.count == 1:
             state.stepper = Eager() if saved["stepper"] == "eager" else Captured(run.task.device, compiled=saved["stepper"] == "compiled")
-        restore(state, saved["state"])
+        restore(state, snapshot)
     except InputError:
         raise
-    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:  # e.g. bytes that no random generator can be in
+    except Exception as error:  # of damaged files there are many kinds; bytes that no random generator can be in
         if is_out_of_memory(error):
             raise
-        raise Unreadable(printable(str(error))[:200]) from error
-    state.method, state.warmup, run.rows, run.seconds = method, saved["warmup"], saved["rows"], saved["seconds"]
+        raise Unreadable(printable((str(error).splitlines() or [""])[0])[:200] or type(error).__name__) from error
+    state.method, state.warmup, run.rows, run.seconds = method, warmup, saved["rows"], saved["seconds"]
     note_surroundings(saved, around)
+
+
+def opened(path: Path) -> tuple[Source, dict[str, Any]]:
+    """The tensors of the file, which is whole, and all else that it says."""
+    require(path.is_file(), "it is no file")
+    size, free = path.stat().st_size, free_memory(torch.device("cpu"))
+    if size > free:  # a file can be larger than what it takes on the disk
+        raise InputError(f"{path} takes {size / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB of memory are free: use a larger machine")
+    source = Source(path)
+    words = source.words.get("checkpoint", "")
+    require(source.words.get("crc32") == checksum(words, source.tensors()), "it is damaged")
+    saved = json.loads(words)
+    require(isinstance(saved, dict), "it holds something else")
+    return source, saved
+
+
+def check_surroundings(saved: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse what has not the types of `now`; versions may be others."""
+    for name, value in now.items():
+        require(type(saved[name]) is type(value), f"{name} is not of type {type(value).__name__}")
+    versions = saved["versions"]
+    require(versions.keys() == now["versions"].keys(), "versions has other keys")
+    require(all(type(version) is str for version in versions.values()), "versions are none")
 
 
 def refuse_another_run(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:

@@ -31,9 +31,10 @@ CONFIG, METRICS, SUMMARY, MODEL, BACKBONE, LABELS, REPORT, CURVES, CHECKPOINT, P
     "labels.csv",
     "report.html",
     "curves.png",
-    "checkpoint.pt",
-    "checkpoint-previous.pt",
+    "checkpoint.safetensors",
+    "checkpoint-previous.safetensors",
 )
+OLDER = ("checkpoint.pt", "checkpoint-previous.pt")  # of earlier versions: they go where a run is replaced
 NAMES, PROBABILITIES, FLAG, TRUTH = (  # the columns of labels.csv
     ("id", "given_label", "predicted_label"),
     ("confidence", "label_quality", "wrong_probability"),
@@ -144,7 +145,7 @@ def tidy(path: Path) -> None:
 
 def adopt(path: Path) -> None:
     """Let the run in NEW, once it has a checkpoint, take the place of the one in `path`. Broken off anywhere, it can be done again."""
-    for name in FILES:
+    for name in (*FILES, *OLDER):
         if name not in (CONFIG, CHECKPOINT):
             (path / name).unlink(missing_ok=True)
     for name in (CONFIG, CHECKPOINT):  # the checkpoint last: while it is in NEW, this is still to be done
