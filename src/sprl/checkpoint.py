@@ -30,7 +30,7 @@ from sprl.stepping import Captured, Eager
 if TYPE_CHECKING:
     from sprl.run import Row, Run
 
-FORMAT = 5
+FORMAT = 6
 PLACES = ("data", "data_dir", "labels", "weights")  # fields of a config that say where something lies
 EVERY, SHARE = 30.0, 0.02  # seconds between two checkpoints, and the most of a run's time that they may take
 
