@@ -38,8 +38,8 @@ class SPRL:
     """Share of wrong labels, if known: then m = 0.65 (1 - rate) n instead of the count of confident samples."""
     choice: Choice = "per-class"
     """Choose the same share of each given class, or the smallest losses of all samples (paper). "tenths": as the released code, the same
-    number of tenths of each class, a tenth rounded down, so that up to nine samples of a class never enter: 1 % of classes of 500, 5 % of
-    classes of 100, all of nine."""
+    number of tenths of each class, a tenth rounded down, so that up to nine samples of a class never enter: on average 1 % of classes of
+    500, 5 % of classes of 100."""
     predictions: Literal["recorded", "evaluated"] = "recorded"
     """Rank by the predictions recorded while training (paper), or by an extra pass in evaluation mode after each epoch (released code)."""
     growth: Literal["eq6", "released"] = "eq6"
