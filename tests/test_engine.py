@@ -237,6 +237,17 @@ def test_rates_fall_and_beta1_changes_after_two_fifths(task):
     assert {beta for _, beta in seen[4:]} == {0.1}
 
 
+def test_the_released_schedule_is_one_epoch_late(task):
+    seen = {}
+    for schedule in ("published", "released"):
+        state = start(replace(task, schedule=schedule), Standard(), "mlp")
+        group = state.optimizer.param_groups[0]
+        seen[schedule] = [
+            (group["lr"], group["betas"][0]) for _ in range(task.epochs) if run_epoch(replace(task, schedule=schedule), state)
+        ]
+    assert seen["released"] == [(1e-2, 0.9), *seen["published"][:-1]]
+
+
 def test_an_epoch_reports_the_methods_scalars_and_who_was_chosen(task):
     state = start(task, SPRL(T1=1, limit="none"), "mlp")
     run_epoch(task, state)
@@ -283,6 +294,7 @@ def test_wrong_fields_are_refused_before_training(task):
         ({"epochs": 2.5}, "the epochs of a Task must be a whole number from 1 on, got 2.5"),
         ({"batch_size": 0}, "the batch_size of a Task must be a whole number from 1 on, got 0"),
         ({"precision": "bfloat16"}, "unknown precision 'bfloat16'; did you mean 'bf16'?"),
+        ({"schedule": "late"}, "unknown schedule 'late'; choose from: published, released"),
         ({"augment": None}, "augment must be a function on a batch of pictures, got None"),
         ({"optimizer": "sgd"}, r"the optimizer must be a class such as torch.optim.SGD, .* got 'sgd'"),
         ({"optimizer": torch.optim.SGD([torch.zeros(1)])}, "got a SGD that was made already"),

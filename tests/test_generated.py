@@ -108,6 +108,7 @@ def test_what_the_labels_depend_on(data):
 
     first = name(CONFIG)
     same = [{"method": "sprl", "fields": {"T1": 2}}, {"method": "co-teaching"}, {"noise_rate": 0.1}, {"memory": "half"}, {"batch_size": 32}]
+    same += [{"schedule": "released"}]
     assert {name(replace(CONFIG, **other)) for other in same} == {first}
     others = [{"seed": 4}, {"epochs": 7}, {"lr": 0.02}, {"batch_size": 16}, {"network": "mlp:width=8"}, {"precision": "bf16"}]
     names = [name(replace(CONFIG, **other)) for other in others]
@@ -136,6 +137,8 @@ def test_the_schedule_is_that_of_the_whole_run():
     few = beginning(run, choose(y, CLASSES, 20, 0), 0)
     assert few.task.batch_size == run.task.batch_size == 128
     assert (few.task.epochs, few.task.lr, few.config.network, few.config.method) == (9, run.task.lr, "mlp", "standard")
+    late = prepare(Config(network="mlp", epochs=9, schedule="released"), whole)
+    assert (late.task.schedule, beginning(late, choose(y, CLASSES, 20, 0), 0).task.schedule) == ("released", "published")
     assert len(few.task.y) == 80
 
 

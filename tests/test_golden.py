@@ -1,6 +1,7 @@
 """A few epochs of every method, as they were: a refactor must not move the numbers.
 
-Exact on the recorded versions, close elsewhere. When a change is meant to move them: python tests/test_golden.py
+Exact on the recorded versions, close elsewhere, as are those recorded elsewhere since. When a change is meant to move them:
+python tests/test_golden.py
 """
 
 import json
@@ -59,7 +60,7 @@ def versions():
 def test_the_curve_has_not_moved(name):
     golden = json.loads(FILE.read_text())
     losses = curve(VARIANTS[name])
-    if golden["versions"] == versions():
+    if golden["versions"] == versions() and name not in golden["elsewhere"]:
         assert losses == golden["losses"][name]
     else:
         assert losses == pytest.approx(golden["losses"][name], rel=0.02)
@@ -67,5 +68,8 @@ def test_the_curve_has_not_moved(name):
 
 if __name__ == "__main__":
     FILE.write_text(
-        json.dumps({"versions": versions(), "losses": {name: curve(method) for name, method in VARIANTS.items()}}, indent=1) + "\n"
+        json.dumps(
+            {"versions": versions(), "elsewhere": [], "losses": {name: curve(method) for name, method in VARIANTS.items()}}, indent=1
+        )
+        + "\n"
     )

@@ -82,13 +82,22 @@ def test_short_schedules_grow_every_epoch():
     assert [schedules.curriculum_size(t, n=100, m=10, T=5, T1=1) for t in range(1, 6)] == [100, 20, 30, 40, 50]
 
 
-@pytest.mark.parametrize(("tenths", "epoch"), [(2, 164), (5, 170)])
-def test_released_growth_holds_all_samples_early(tenths, epoch):
-    def size(t):
-        return schedules.curriculum_size_released(t, n=50_000, tenths=tenths, T=200, T1=20)
+@pytest.mark.parametrize(("tenths", "second", "last"), [(1, 38, 166), (2, 40, 166), (3, 43, 169), (4, 47, 172), (5, 52, 172)])
+def test_released_growth_steps_at_the_epochs_of_the_code(tenths, second, last):
+    """Of training, which takes delta(t - 1): shared facts of the code, T1 20."""
+    size = {t: schedules.curriculum_size_released(t - 1, n=50_000, tenths=tenths, T=200, T1=20) for t in range(2, 201)}
+    assert (size[21], size[22], size[second - 1]) == (50_000, 5_000 * tenths, 5_000 * tenths)
+    assert size[second] == 5_000 * (tenths + 1)
+    assert (size[last - 1], size[last]) == (45_000, 50_000)
 
-    assert (size(20), size(21)) == (50_000, 5_000 * tenths)
-    assert first_epoch_with_all(size, 50_000, 20, 200) == epoch
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.data())
+@quick
+def test_start_tenths_are_whole_tenths_of_those_counted_plus_one(n, counted, data):
+    """However the number of the confident was rounded when it was scaled to n."""
+    counted = min(n, counted)
+    confident = data.draw(st.integers(0, counted))
+    assert schedules.start_tenths(confident * n // counted, n, counted) == min(math.floor(Fraction(10 * confident, counted)) + 1, 5)
 
 
 @given(st.integers(1, 3000), st.integers(1, 5), st.integers(2, 300), st.data())

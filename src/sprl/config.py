@@ -38,6 +38,7 @@ class Config:
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
+    schedule: str = "published"  # of lr and beta1; released: one epoch late
     augment: bool | None = None
     cutout: int | None = None
     seed: int = 0
@@ -89,6 +90,13 @@ def edition(method: str, values: dict[str, Any]) -> int:
     """Of what a method does with these fields: raised where it comes to give other results, so that runs of before are no runs of it."""
     found = getattr(make_method(method, values, known=lambda: 0.0), "edition", 1)
     ensure(type(found) is int and found >= 1, f"the edition of {method} must be a whole number from 1 on, got {found!r}")
+    return found
+
+
+def later(method: str) -> dict[str, Any]:
+    """Fields that a method got when there were records of it, and what those were run with; none of a method that is not here."""
+    found = getattr(METHODS.get(method), "later", {})
+    ensure(isinstance(found, dict), f"the `later` of {method} must be a dict of fields and what was before them, got {found!r}")
     return found
 
 

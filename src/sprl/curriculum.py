@@ -1,5 +1,7 @@
 """SPRL's curriculum: what can be told of the noise from predictions p [N, C], and which samples an epoch trains on."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,8 @@ from sprl.functional import choose, likeliest
 LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
 LIMIT_FROM = 0.25  # of labels contradicted at T1; fewer are mostly hard samples with right labels, which the limit would keep out
 HEAVY = 0.4  # of labels contradicted: from here on the paper's gamma_d; docs/log.md has what less is worth, and the power
+
+Choice = Literal["per-class", "tenths", "all"]
 
 
 def longest_warmup(T: int) -> int:
@@ -32,11 +36,20 @@ def suiting_gamma_d(spreading: Tensor, p: Tensor, y: Tensor, T: int) -> Tensor:
     return heavy * (contradicted(p, y) / HEAVY).clamp(max=1) ** 1.5
 
 
-def curriculum(p: Tensor, y: Tensor, size: int, per_class: bool, limited: bool) -> Tensor:
-    """v [N]: the `size` samples of the likeliest labels, of each given class the same share; limited: no more than agree with p [N, C]."""
-    group = y if per_class else torch.zeros_like(y)
+def curriculum(p: Tensor, y: Tensor, size: int | None, choice: Choice, limited: bool) -> Tensor:
+    """v [N]: the `size` samples of the likeliest labels, shared among the given classes as `choice` says; None: of each as many tenths as
+    are confident, and one more. A tenth is rounded down. limited: no more than agree with p [N, C]."""
+    group = torch.zeros_like(y) if choice == "all" else y
     likely = p.gather(1, y.unsqueeze(1)).squeeze(1)
+    sizes, sure = (torch.bincount(which, minlength=p.shape[1]) for which in (group, group[likely >= 0.5]))
+    counts: int | Tensor
+    if size is None:
+        counts = sizes // 10 * (10 * sure // sizes.clamp(min=1) + 1)
+    elif choice == "tenths":
+        counts = sizes // 10 * -(-10 * size // len(y))
+    else:
+        counts = size
     if not limited:
-        return choose(likely, group, size)
+        return choose(likely, group, counts)
     agree = torch.bincount(group[(likeliest(p) == y) & (p.sum(1) > 0)], minlength=p.shape[1])
-    return choose(likely, group, size, agree)
+    return choose(likely, group, counts, agree)

@@ -92,6 +92,7 @@ def check(task: Task, method: Method) -> None:
         value = getattr(task, name)
         ensure(type(value) is int and value >= 1, f"the {name} of a Task must be a whole number from 1 on, got {value!r}")
     pick("precision", task.precision, get_args(Precision))
+    pick("schedule", task.schedule, schedules.SCHEDULES)
     ensure(callable(task.augment), f"augment must be a function on a batch of pictures, got {task.augment!r}")
     given = task.optimizer
     told = f"a {type(given).__name__} that was made already" if isinstance(given, torch.optim.Optimizer) else repr(given)
@@ -171,7 +172,8 @@ def run_epoch(task: Task, state: State, rows: Tensor | None = None, pause: Calla
 def begin_epoch(task: Task, state: State, rows: Tensor | None) -> None:
     """Set the rates, let the method choose, put the rows into this epoch's order."""
     clock = Clock(state.t + 1, task.epochs)
-    set_rates(state.optimizer, clock, task.lr)
+    late = task.schedule == "released"  # that code sets them after each epoch
+    set_rates(state.optimizer, Clock(clock.t - late, clock.T), task.lr)
     changes = state.method.refresh(state.memory, task.y, clock, lambda: predict_with(task, state.networks))
     for name, value in changes.items():
         ensure(name in state.memory, f"a method's `refresh` returned {name!r}, which its `init` did not make")

@@ -71,12 +71,12 @@ def shares(total: int, sizes: Tensor) -> Tensor:
     return counts
 
 
-def choose(likely: Tensor, group: Tensor, size: int, most: Tensor | None = None) -> Tensor:
+def choose(likely: Tensor, group: Tensor, size: int | Tensor, most: Tensor | None = None) -> Tensor:
     """Eq. 13: v, the `size` samples of largest p[given label] (least loss), the same share of each group and at least one. -> bool [N]
 
-    likely [N], group [N]; with most [G], no more than that of each group, but still one.
+    likely [N], group [N]; size [G]: so many of each group instead; with most [G], no more than that of each group, but still one.
     """
-    counts = shares(size, torch.bincount(group, minlength=0 if most is None else len(most)))
+    counts = size if isinstance(size, Tensor) else shares(size, torch.bincount(group, minlength=0 if most is None else len(most)))
     if most is not None:
         counts = torch.minimum(counts, most.clamp(min=1))
     return smallest(-likely, group, counts)

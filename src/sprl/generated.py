@@ -116,7 +116,8 @@ def beginning(run: Run, rows: Array, seed: int) -> Run:
 
     data = run.data
     head = {"network": photos.HEAD, "weights": None, "frozen": False} if run.config.frozen else {}  # on the embeddings of `run`
-    config = replace(run.config, method="standard", fields={}, noise_rate=None, rows=None, seed=seed, **head)  # type: ignore[arg-type]
+    plain = replace(run.config, method="standard", fields={}, noise_rate=None, schedule="published")  # so all methods get the same labels
+    config = replace(plain, rows=None, seed=seed, **head)  # type: ignore[arg-type]
     few = replace(data.take(rows), clean=None, x_test=None, y_test=None)  # test rows would be predicted after every epoch
     return prepare(config, few)
 

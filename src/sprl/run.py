@@ -255,6 +255,7 @@ def prepare(
         batch_size=batch_size,
         lr=lr,
         seed=config.seed,
+        schedule=config.schedule,
         augment=suited_to(data.shape, config.augment, config.cutout),
         precision=precision,
         channels_last=True,

@@ -19,11 +19,12 @@ def curriculum_size(t: int, *, n: int, m: int, T: int, T1: int, K: int = 10) -> 
 
 
 def curriculum_size_released(t: int, *, n: int, tenths: int, T: int, T1: int) -> int:
-    """The growth of the authors' released code: from `tenths` of ten in steps of a tenth, all in 0.15 T epochs before the end."""
+    """delta(t) of the authors' released code: from `tenths` of ten in steps of a tenth, counted from epoch T1 + 1, all in about 0.15 T
+    epochs before the end."""
     if t <= T1:
         return n
     every = max(1, (T - 3 * T // 20 - T1) // (10 - tenths))
-    return n * min(tenths + (t - T1) // every, 10) // 10
+    return n * min(tenths + (t - 1 - T1) // every, 10) // 10
 
 
 def resistance_ramp(mu: float) -> float:
@@ -51,6 +52,12 @@ def start_size_known(noise_rate: float, n: int) -> int:
     return start_size(round(0.65 * (1.0 - noise_rate) * n), n)
 
 
+def start_tenths(confident: int, n: int, counted: int) -> int:
+    """m of the released code: the whole tenths of the `counted` samples that are confident, plus one, at most five. `confident`: their
+    number scaled to n and rounded down, which is undone here."""
+    return min(10 * -(-confident * counted // n) // counted + 1, 5)
+
+
 def published(t: int, *, start: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
     """delta(t - 1) and gamma(t) of an epoch t > T1, as in the paper. `start`: the count that m is clamped from."""
     m = start_size(start, n)
@@ -58,11 +65,13 @@ def published(t: int, *, start: int, gamma_d: float, n: int, T: int, T1: int, K:
     return curriculum_size(t - 1, n=n, m=m, T=T, T1=T1, K=K), resistance_weight(t, gamma_max=gamma_max, T=T, T1=T1)
 
 
-def released(t: int, *, start: int, gamma_d: float, n: int, T: int, T1: int, K: int) -> tuple[int, float]:
-    """The same as in the released code: m in tenths, plus one, at most five; mu one epoch late; no resistance in epoch T1 + 1."""
-    tenths = min(10 * start // n + 1, 5)
+def released(t: int, *, tenths: int, gamma_d: float, n: int, T: int, T1: int) -> tuple[int, float]:
+    """The same as in the released code, with m in tenths: mu one epoch late; no resistance in epoch T1 + 1."""
     gamma = gamma_d * (10 - tenths) * resistance_ramp((t - 1 - T1) / (T - T1)) if t > T1 + 1 else 0.0
     return curriculum_size_released(t - 1, n=n, tenths=tenths, T=T, T1=T1), gamma
+
+
+SCHEDULES = ("published", "released")  # of the learning rate and beta1: the latter takes those of the epoch before
 
 
 def decay_start(T: int) -> int:

@@ -45,6 +45,7 @@ class Task:
     batch_size: int = 128
     lr: float = 1e-3
     seed: int = 0
+    schedule: str = "published"  # of the learning rate and beta1; released: as in the authors' code, one epoch late
     augment: Callable[[Tensor], Tensor] = unchanged
     optimizer: OptimizerFactory = adam
     precision: Precision = "fp32"  # of the networks' arithmetic; weights, losses and memory stay fp32

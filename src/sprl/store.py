@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from sprl.checkpoint import PLACES
-from sprl.config import edition
+from sprl.config import edition, later
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import aside, make_place
 from sprl.photos import PRETRAINED
@@ -36,7 +36,8 @@ LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000
 KEY = re.compile(r"[0-9a-f]{16}")
 MEANS = ("device", "stream", "graph", "compile", "sync_norm")  # fields of a config that say how to compute, not what
 TOLD = ("noise_rate",)  # what a method makes of it is in its fields
-LATER = {"rows": None, "augment": None, "cutout": 0}  # fields of a config that the first records lack, and what those were run with
+# Fields of a config that the first records lack, and what those were run with; of a method's fields, its `later` says so.
+LATER = {"rows": None, "augment": None, "cutout": 0, "schedule": "published"}
 LAST = 10  # epochs whose mean is the result
 
 Curve = list[float | None]
@@ -124,6 +125,8 @@ def key_of(config: Mapping[str, Any], fingerprint: str, weights: str | None, of:
     of = edition(config["method"], config["fields"]) if of is None else of
     unset = [name for name, was in LATER.items() if config.get(name) in (None, was)]  # so that records from before keep their names
     meaning = {name: value for name, value in config.items() if name not in (*PLACES, *MEANS, *TOLD, *unset)}
+    was = later(config["method"])
+    meaning["fields"] = {name: value for name, value in config["fields"].items() if name not in was or value != was[name]}
     parts = [meaning, fingerprint, weights, *([of] if of > 1 else [])]  # the first records have none
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -262,11 +262,31 @@ def test_released_growth_starts_at_a_tenth_more_and_ramps_one_epoch_late():
     y, p = labels_and_predictions(n=200, seed=4)
     tenths = 10 * confident(y, p) // 200 + 1
     assert tenths < 5
+    every = (T - 6 - T1) // (10 - tenths)
     for t, memory in epochs_of(SPRL(T1=T1, gamma_d=10.0, growth="released", limit="none"), y, p):
-        assert int(memory["chosen"].sum()) == schedules.curriculum_size_released(t - 1, n=200, tenths=tenths, T=T, T1=T1)
+        assert int(memory["chosen"].sum()) == (20 * min(tenths + (t - 2 - T1) // every, 10) if t > T1 + 1 else 200)
         if t > T1 + 1:
             mu = (t - 1 - T1) / (T - T1)
             assert float(memory["gamma"]) == pytest.approx(10 * (10 - tenths) * schedules.resistance_ramp(mu))
+
+
+def test_the_accidents_of_the_released_code_one_by_one():
+    """Classes of 95 and 105 samples, of which 30 and 80 are confident: more than half of all, three and seven whole tenths of each."""
+    y = (torch.arange(200) >= 95).long()
+    sure = (torch.arange(200) < 30) | (torch.arange(200) >= 120)
+    p = 0.4 + 0.2 * F.one_hot(torch.where(sure, y, 1 - y), 2)
+
+    def counts(t, **fields):
+        method = SPRL(T1=T1, growth="released", limit="none", **fields)
+        return torch.bincount(y[at_epoch(t, method, y, p)["chosen"]], minlength=2).tolist()
+
+    first, then = T1 + 2, T1 + 3
+    assert counts(first) == counts(then) == [48, 52]
+    assert counts(first, choice="tenths") == counts(then, choice="tenths") == [9 * 5, 10 * 5]
+    assert counts(T, choice="tenths") == [90, 100]  # five of each never enter
+    assert counts(first, start="last-class") == [9 * 4, 10 * 8]  # each its own, not held to five
+    assert counts(then, start="last-class") == [48, 52]
+    assert at_epoch(then, SPRL(T1=T1, start="last-class", noise_rate=0.5, limit="none"), y, p)["chosen"].sum() == 65
 
 
 # The limit, and the other readings
@@ -332,7 +352,8 @@ def test_evaluated_predictions_come_from_a_pass():
 def test_readings_of_the_paper_and_of_the_released_code():
     published, released = SPRL.as_published(T1=20, gamma_d=10.0), SPRL.as_released(T1=20, gamma_d=10.0)
     assert published == SPRL(T1=20, gamma_d=10.0, choice="all", predictions="recorded", growth="eq6", limit="none")
-    assert released == SPRL(T1=20, gamma_d=10.0, choice="per-class", predictions="evaluated", growth="released", limit="none")
+    reading = {"choice": "tenths", "predictions": "evaluated", "growth": "released", "start": "last-class", "limit": "none"}
+    assert released == SPRL(T1=20, gamma_d=10.0, **reading)
     assert SPRL.as_published(choice="per-class").choice == "per-class"
 
 

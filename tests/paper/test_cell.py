@@ -122,6 +122,7 @@ VALUES = {  # fields of a config that make it another run
     "epochs": (6, 200),
     "batch_size": (32, 128),
     "lr": (1e-3, 1e-4),
+    "schedule": ("published", "released"),
     "augment": (None, True, False),
     "cutout": (0, 8, 16),
     "memory": ("full", "half"),
@@ -262,14 +263,17 @@ def test_a_rate_counts_where_it_was_asked_for():
 
 def test_a_record_from_before_a_field_has_what_was_done_then():
     record = record_of(Config())
-    for name in ("rows", "augment", "cutout"):
+    for name in ("rows", "augment", "cutout", "schedule"):
         del record.config[name]
-    del record.config["fields"]["against"]
+    del record.config["fields"]["start"]
     for same in (Config(), Config(cutout=0)):
         assert is_run_of(meaning(same), record)
         assert is_run_of(meaning(same), record_of(Config(cutout=None)))
-    for other in (Config(rows=1000), Config(augment=False), Config(cutout=8), Config(fields={"against": "nothing"})):
+    changes = [{"rows": 1000}, {"augment": False}, {"cutout": 8}, {"schedule": "released"}, {"fields": {"start": "last-class"}}]
+    for other in (Config(**change) for change in changes):
         assert not is_run_of(meaning(other), record)
+    del record.config["fields"]["K"]  # which nothing is said of
+    assert not is_run_of(meaning(Config()), record)
 
 
 def test_fields_may_be_text_and_whole_numbers():

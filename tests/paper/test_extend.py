@@ -39,7 +39,7 @@ def test_another_method_is_run_on_all_that_the_table_has():
             beside = places[cell.dataset, cell.network, cell.noise, cell.rate].config
             assert cell.config.method == method
             if method == "self-paced":
-                assert cell.config.fields == {}
+                assert (cell.config.fields, cell.config.schedule) == ({}, "published")
             names = ("data", "corrupt", "network", "epochs", "batch_size", "lr")
             assert [getattr(cell.config, name) for name in names] == [getattr(beside, name) for name in names]
     assert not [cell for cell in cells if cell.optional or cell.paper or cell.paper_std]
@@ -59,6 +59,7 @@ def test_what_is_made_of_sprl_takes_its_reading_and_settings_at_that_place(metho
         made = make_method(method, cell.config.fields)
         assert asdict(made) == asdict(like) | {"against": made.against}
         assert made.against != like.against
+        assert cell.config.schedule == ours[place(cell)].config.schedule
 
 
 def test_a_method_is_told_what_those_of_the_table_are(monkeypatch):

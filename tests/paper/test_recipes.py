@@ -96,6 +96,14 @@ def test_the_readings_are_those_of_the_method():
                 assert make_method("sprl", cell.config.fields) == made
 
 
+def test_the_schedule_is_the_codes_where_the_reading_is():
+    for name, recipe in RECIPES.items():
+        for cell in [*recipe.cells(), *recipe.cells(short=True)]:
+            released = cell.config.fields.get("growth") == "released"
+            assert cell.config.schedule == ("released" if released else "published"), name
+            assert released <= is_sprl(cell)
+
+
 def test_resnet18_on_mnist_alone_learns_slowly():
     for name, recipe in RECIPES.items():
         for cell in recipe.cells():

@@ -26,7 +26,8 @@ class MentorNet:
 
     Differences from the reference: m begins with the first batch's percentile, not 0; the percentage of training that is done changes
     with the epoch, not the batch; the closed form of v in place of the network that learns it ("learned" brings that back); batches of
-    which nothing is kept are skipped, and losses that are not finite; at least one sample of a batch stays under dropout.
+    which nothing is kept are skipped, and losses that are not finite; at least one sample of a batch stays under dropout. A percentile
+    halfway between two losses, such as 0.5 of an even batch, may be the one above, where TensorFlow's is the one below.
     """
 
     curriculum: Curriculum = "self-paced"

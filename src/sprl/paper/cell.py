@@ -8,11 +8,11 @@ import os.path
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sprl.config import Config, edition, make_method, needs_rate
+from sprl.config import Config, edition, later, make_method, needs_rate
 from sprl.data.catalogue import SETS
 from sprl.errors import InputError, ensure, pick
 from sprl.methods import METHODS
@@ -87,7 +87,7 @@ def meaning(config: Config) -> dict[str, Any]:
 
 def is_run_of(asked: dict[str, Any], record: Record) -> bool:
     """Whether the record is of a run that a config's `meaning` asks for. A field that came later than the record has there what was done
-    before it came."""
+    before it came, as `store.LATER` and the method's `later` say."""
     method = METHODS[asked["method"]]
     config, values = record.config, record.config["fields"]
     if asked["edition"] != record.edition:
@@ -96,9 +96,10 @@ def is_run_of(asked: dict[str, Any], record: Record) -> bool:
         return False
     if "data" in asked and not is_called(asked["data"], record):
         return False
-    usual = {f.name: f.default for f in fields(method)}  # type: ignore[arg-type]
+    values = later(asked["method"]) | values
     told = needs_rate(method) and "noise_rate" not in asked["fields"]
-    return all(values.get(name, usual[name]) == value for name, value in asked["fields"].items()) and (not told or is_told_right(record))
+    same = all(name in values and values[name] == value for name, value in asked["fields"].items())
+    return same and (not told or is_told_right(record))
 
 
 def value_in(config: Mapping[str, Any], name: str) -> Any:

@@ -17,7 +17,7 @@ from sprl.paper.runs import told
 
 Place = tuple[object, ...]
 PLACE = ("dataset", "network", "noise", "rate")
-SETTINGS = ("T1", "gamma_d", "choice", "predictions", "growth", "limit")  # of SPRL: what the paper found, and its reading
+SETTINGS = ("T1", "gamma_d", "choice", "predictions", "growth", "start", "limit")  # of SPRL: what the paper found, and its reading
 MANY = 1000  # classes, of data that is not read yet
 UNTUNED = {"T1": "auto", "gamma_d": "auto"}  # the paper has no settings for what is not in it
 
@@ -101,10 +101,12 @@ def named(noise: str) -> tuple[str, float | None]:
 
 def by(cell: Cell, method: str, ours: Mapping[Place, Cell]) -> Cell:
     """`ours`: SPRL by place, whose reading and settings methods made of it take."""
-    fields = told(cell.dataset, cell.noise, method)
+    fields, schedule = told(cell.dataset, cell.noise, method), "published"
     if issubclass(METHODS[method], SPRL) and place(cell, PLACE) in ours:
-        fields |= {name: value for name, value in ours[place(cell, PLACE)].config.fields.items() if name in SETTINGS}
-    return replace(at(cell, method=method, fields=fields), method=method, paper=None, paper_std=None)
+        like = ours[place(cell, PLACE)].config
+        fields |= {name: value for name, value in like.fields.items() if name in SETTINGS}
+        schedule = like.schedule
+    return replace(at(cell, method=method, fields=fields, schedule=schedule), method=method, paper=None, paper_std=None)
 
 
 def untuned(cell: Cell) -> Cell:

@@ -116,5 +116,6 @@ class Recipe:
             epochs=SHORT_EPOCHS,
             batch_size=32,
             lr=1e-3,
+            schedule=config.schedule,
         )
         return replace(cell, dataset=BUILT_IN, network="mlp", noise=noise, rate=rate, config=brief, paper=None, paper_std=None)
