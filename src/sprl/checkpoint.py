@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sprl.atomic import cannot_write, written
 from sprl.engine import check_losses
 from sprl.errors import InputError, SprlWarning, printable
-from sprl.files import CHECKPOINT, CONFIG, NEW, PREVIOUS, adopt, aside, cannot_write, write_config, write_metrics
+from sprl.files import CHECKPOINT, CONFIG, NEW, PREVIOUS, adopt, write_config, write_metrics
 from sprl.run import versions
 from sprl.schema import Unreadable, check, compare_kinds, is_out_of_memory, owns_memory, read, require
 from sprl.state import contents, restore
@@ -129,7 +130,7 @@ def save(folder: Path, run: Run) -> None:
         for name, tensor in state["networks"].items():
             if not owns_memory(tensor):  # a module may keep views
                 state["networks"][name] = tensor.clone()
-    with aside(folder / CHECKPOINT, previous=folder / PREVIOUS) as part, part.open("wb") as file:
+    with written(folder / CHECKPOINT, previous=folder / PREVIOUS) as file:
         try:
             torch.save(content, file)
         except RuntimeError as error:  # torch closes the archive and stumbles again, over what the first error left
