@@ -12,7 +12,7 @@ import pytest
 import torch
 from saved_runs import CONFIG, always, begun, noisy
 
-from sprl import checkpoint
+from sprl import atomic, checkpoint
 from sprl.checkpoint import EVERY, Keeper, load, save
 from sprl.config import Config
 from sprl.data import arrays
@@ -262,7 +262,9 @@ def fill_the_disk(folder, monkeypatch):
 
 
 def write_to_dev_full(folder, monkeypatch):
-    (folder / f".part-{CHECKPOINT}").symlink_to("/dev/full")
+    full = folder / "full"
+    full.symlink_to("/dev/full")
+    monkeypatch.setattr(atomic, "begun", lambda path: full.open("wb"))
 
 
 def limit_the_size(folder, monkeypatch):

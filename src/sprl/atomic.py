@@ -1,7 +1,7 @@
 """How every file is written: aside, under a name that nobody can foresee, and moved into place once it is whole.
 
-Whoever looks sees the old file or the new one. Nothing that is there already is opened for writing, so no link is written through. A part is
-locked while its process lives; parts that nobody has locked were left by a killed one, and the next writing in that folder removes them.
+Whoever looks sees the old file or the new one. No file that is there is opened for writing, so no link is written through. A part is locked
+as long as its process lives. Parts that nobody has locked were left by killed processes: the next writing in their folder removes them.
 Where a file system has no locks, they stay.
 """
 
