@@ -89,8 +89,8 @@ def unchanged(folder, but=()):
 
 
 def refused(capsys, words, message):
-    code, _, told = typed(capsys, *words)
-    assert (code, told.count("\n")) == (2, 1), told
+    code, said, told = typed(capsys, *words)
+    assert (code, said, told.count("\n")) == (2, "", 1), told
     assert message in told
 
 

@@ -106,7 +106,7 @@ def tidy(folder: Path, keys: Iterable[str]) -> None:
     """Remove what runs of these keys whose record is there have left in `unfinished`: they were killed just before they could."""
     for key in keys:
         path = store.unfinished(folder, key)
-        if path.is_dir() and store.path_of(folder, key).is_file():
+        if path.is_dir() and store.read(folder, key) is not None:
             with suppress(InputError), files.held(path):  # another process may have it, or be removing it
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -71,6 +71,8 @@ def check_folder(out: str | None, overwrite: bool) -> None:
     """Refuse a folder that holds something else, or a run that is to stay."""
     path = Path(out) if out is not None else None
     check_place(path or Path("runs"))
+    if path is not None:
+        check_inside(path)
     try:
         if path is None or not path.exists() or all(is_left_over(entry.name) for entry in path.iterdir()):
             return

@@ -113,8 +113,9 @@ def find_corrections(run: Labelled, asked: Path | None) -> Corrections | None:
 
 def show_run(run: Labelled) -> None:
     """Which run it is, whether it has ended, and whose labels it was trained on."""
+    interrupted = files.was_interrupted(run.path)  # which may refuse, before anything is said
     say("Run", f"{run.path}: {len(run.table):,} labels, {len(run.classes)} classes, method {run.config.method}")
-    if files.was_interrupted(run.path):
+    if interrupted:
         say(
             "",
             f"not at its end, so all below is early: unless it is training, go on with sprl train --resume {shlex.quote(str(run.path))}",
