@@ -11,7 +11,7 @@ import pytest
 import torch
 from saved_runs import CONFIG, always, begun, noisy
 
-from sprl import checkpoint
+from sprl import atomic, checkpoint
 from sprl.checkpoint import EVERY, Keeper, load, save
 from sprl.config import Config
 from sprl.data import arrays
@@ -258,6 +258,12 @@ def fill_the_disk(folder, monkeypatch):
     monkeypatch.setattr(checkpoint, "write", half_written)
 
 
+def write_to_dev_full(folder, monkeypatch):
+    full = folder / "full"
+    full.symlink_to("/dev/full")
+    monkeypatch.setattr(atomic, "begun", lambda path: full.open("wb"))
+
+
 def limit_the_size(folder, monkeypatch):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
@@ -270,6 +276,7 @@ def take_the_folder_away(folder, monkeypatch):
     ("spoil", "reason"),
     [
         (fill_the_disk, "No space left on device"),
+        (write_to_dev_full, "No space left on device"),
         (limit_the_size, "File too large"),
         (take_the_folder_away, "No such file or directory"),
     ],

@@ -383,13 +383,13 @@ def test_predictions_are_whole_or_not_there(pets, points, capsys, monkeypatch, f
     assert command(capsys, "train", "pets.npz", "--epochs", 1, "--out", "model")[0] == 0
     np.save("new.npy", points[0][300:])
 
-    def cut(path, *_):
-        path.write_text("id,pre")
+    def cut(_):
+        yield "id,pre"
         raise failure
 
     before = files(pets)
     with monkeypatch.context() as broken:
-        broken.setattr("sprl.cells.write", cut)
+        broken.setattr("sprl.cells.lines", cut)
         code, _, told = command(capsys, "predict", "model", "new.npy", "--out", "p.csv")
     assert code == (130 if isinstance(failure, KeyboardInterrupt) else 2)
     assert code == 130 or told.strip() == "sprl: cannot write to p.csv: No space left on device"

@@ -16,7 +16,7 @@ from sprl.checkpoint import Keeper
 from sprl.compare import assign, choose, plan, told
 from sprl.config import Config, needs_rate
 from sprl.data.catalogue import load
-from sprl.errors import InputError
+from sprl.errors import InputError, SprlWarning
 from sprl.files import held
 from sprl.methods import DEMONSTRATIONS, METHODS, Standard
 from sprl.run import prepare
@@ -267,6 +267,19 @@ def test_a_run_that_another_process_has_is_waited_for(config, data, tmp_path, mo
     assert seen[-1] == ("ended", "standard, seed 0")
     assert ("begun", "standard, seed 0") not in seen
     assert not path.exists()
+
+
+def test_what_is_left_beside_a_record_goes_unless_somebody_has_it_or_the_record_is_none(config, data, tmp_path):
+    jobs = planned(config, data, "standard", seeds=(0, 1, 2)).jobs
+    trained([jobs], data, tmp_path)
+    left, taken, unread = [store.unfinished(tmp_path, job.key) for job in jobs]
+    for path in (left, taken, unread):
+        path.mkdir()
+        (path / "config.json").write_text("{}")
+    store.path_of(tmp_path, jobs[2].key).write_text("{}")
+    with held(taken), pytest.warns(SprlWarning, match="is no record"):
+        crew.tidy(tmp_path, [job.key for job in jobs])
+    assert [path.exists() for path in (left, taken, unread)] == [False, True, True]
 
 
 def test_while_others_have_all_that_is_left_it_sleeps(config, data, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from sprl.atomic import written
 from sprl.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def write(path: Path, frame: pd.DataFrame, note: str = "") -> None:
 
     Python's own writer leaves a lone carriage return without quotes (before 3.13), and a reader takes it for the end of the row.
     """
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(f"# {note}\n" if note else "")
-        file.writelines(lines(frame))
+    with written(path) as file:
+        file.write(f"# {note}\n".encode() if note else b"")
+        file.writelines(line.encode() for line in lines(frame))
 
 
 def lines(frame: pd.DataFrame) -> Iterator[str]:

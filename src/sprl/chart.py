@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sprl.atomic import written
 from sprl.methods import METHODS
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def draw(curves: Mapping[str, Curves], title: str, path: Path) -> None:
         axes.text(
             1.095, height, f"{name}  {last[name]:.1f}", transform=axes.transAxes, va="center", fontsize=9, color=colour, weight=weight
         )
-    figure.savefig(path, dpi=130, format="png")
+    with written(path) as file:
+        figure.savefig(file, dpi=130, format="png")
 
 
 class Look(NamedTuple):

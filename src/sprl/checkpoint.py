@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sprl.atomic import cannot_write, written
 from sprl.data.rows import free_memory
 from sprl.engine import check_losses
 from sprl.errors import InputError, SprlWarning, printable
-from sprl.files import CHECKPOINT, CONFIG, NEW, OLDER, PREVIOUS, adopt, aside, cannot_write, write_config, write_metrics
+from sprl.files import CHECKPOINT, CONFIG, NEW, OLDER, PREVIOUS, adopt, write_config, write_metrics
 from sprl.run import versions
 from sprl.schema import (
     Unreadable,
@@ -144,7 +145,7 @@ def save(folder: Path, run: Run) -> None:
             "seconds": run.seconds,
         }
     )
-    with aside(folder / CHECKPOINT, previous=folder / PREVIOUS) as part, part.open("wb") as file:
+    with written(folder / CHECKPOINT, previous=folder / PREVIOUS) as file:
         write(file, tensors, {"checkpoint": words, "crc32": checksum(words, tensors.values())})
 
 

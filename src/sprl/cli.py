@@ -136,11 +136,11 @@ def predict(
     import numpy as np
     import pandas as pd
 
-    from sprl import cells, files
+    from sprl import cells
     from sprl.data import How
     from sprl.model import load
 
-    if out is not None and out.exists():
+    if out is not None and os.path.lexists(out):
         raise InputError(f"{out} is there already: choose another --out")
     model = load(run)
     ids, p = model.predict_file(rows, How(skip_bad=skip_bad))
@@ -149,8 +149,7 @@ def predict(
     if out is None:
         sys.stdout.writelines(cells.lines(cells.guarded(table)))
         return
-    with files.aside(out, shared=True) as part:
-        cells.write(part, cells.guarded(table))
+    cells.write(out, cells.guarded(table))
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that has ended.")]

@@ -96,7 +96,7 @@ def lead(config: Config, out: str | None, overwrite: bool, demonstration: bool, 
         replaced = []
         for run, path in zip(runs, paths, strict=True):
             files.make_folder(str(path), run.data.name, overwrite)
-            cleanup.enter_context(files.held(path))
+            cleanup.enter_context(files.held_to_train(path))
             files.check_folder(str(path), overwrite)  # again: another process may have been here first
             replaced.append((path / CONFIG).is_file())
             if not replaced[-1]:
@@ -126,7 +126,7 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
     if out is not None and Path(out).resolve() != path.resolve():
         raise InputError(f"--resume goes on in {name}: leave out --out")
     read_config(Path(name) / CONFIG)  # before a lock is left in a folder that is no run
-    with files.held(path):
+    with files.held_to_train(path):
         stored = read_config(Path(name) / CONFIG)[0]
         changes = differences(stored, asked, given)
         if changes:

@@ -11,6 +11,7 @@ import torch
 from rich.text import Text
 
 from sprl import chart, files, on_ray, show, store
+from sprl.atomic import written
 from sprl.checkpoint import asked_interval
 from sprl.commands import stopping, within_memory
 from sprl.compare import (
@@ -33,7 +34,7 @@ from sprl.compare import (
     without,
 )
 from sprl.config import Config
-from sprl.crew import Group
+from sprl.crew import Group, tidy
 from sprl.errors import printable
 from sprl.noise import MATRIX
 from sprl.run import read
@@ -70,6 +71,7 @@ def hold(
             planned = plan(config, methods, named, values, range(config.seed, config.seed + count), data, speak, progress)
         out = Path("compare") / name_of(config, data.name) if out is None else out
         jobs, mine = planned.jobs, spread.part(planned.jobs)
+        tidy(folder, [job.key for job in jobs])
         there = found(jobs, folder)
         left = [job for job in mine if job.key not in there]
         groups = grouped(left, spread.together)
@@ -195,9 +197,8 @@ def write(planned: Plan, places: Sequence[Standing], failures: dict[str, str], o
     title = printable(f"{data.name}, {noise}")
     curves = {place.method: np.array([record.accuracy for record in place.records]) for place in places if place.records}
     seeds = max(len(values) for values in curves.values())
-    with files.aside(out / "compare.png", shared=True) as part:
-        chart.draw(curves, f"{title} ({'one seed' if seeds == 1 else f'mean and deviation of {seeds} seeds'})", part)
-    with files.aside(out / "compare.md", shared=True) as part:
-        part.write_text(markdown(title, places, planned.jobs, failures, planned.left_out))
+    chart.draw(curves, f"{title} ({'one seed' if seeds == 1 else f'mean and deviation of {seeds} seeds'})", out / "compare.png")
+    with written(out / "compare.md") as file:
+        file.write(markdown(title, places, planned.jobs, failures, planned.left_out).encode())
     found = contents(places, planned.jobs, failures, planned.example, planned.left_out)
-    files.write_json(out / "compare.json", found, shared=True)
+    files.write_json(out / "compare.json", found)

@@ -156,7 +156,7 @@ def write(path: Path, run: Labelled, corrected: pd.DataFrame) -> None:
     """For `sprl train --labels`. The note says what it came from."""
     count = int((corrected["label"] != run.table["given_label"]).sum())
     note = f"sprl labels, run={run_id(run.path)}, labels={labels_hash(corrected['id'], corrected['label'])}, corrected={count}"
-    files.write_table(path, cells.guarded(corrected), note)
+    cells.write(path, cells.guarded(corrected), note)
 
 
 def read_note(note: str) -> tuple[str, dict[str, str]]:

@@ -9,7 +9,7 @@ import signal
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 
 from sprl import files, store
+from sprl.atomic import cannot_write
 from sprl.checkpoint import Keeper, load
 from sprl.commands import SIGNALS, within_memory
 from sprl.compare import Job
@@ -87,18 +88,27 @@ def claimed(job: Job, folder: Path, locks: ExitStack) -> store.Record | None:
     path = store.unfinished(folder, job.key)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        locks.enter_context(files.held(path))
+        locks.enter_context(files.held_to_train(path))
     except files.Busy:
         raise
     except (OSError, InputError) as error:
         record = store.read(folder, job.key)  # then the folder was taken away just now
         if record is None:
-            raise files.cannot_write(path, error) if isinstance(error, OSError) else error from error
+            raise cannot_write(path, error) if isinstance(error, OSError) else error from error
         return record
     record = store.read(folder, job.key)
     if record is not None:
         shutil.rmtree(path, ignore_errors=True)
     return record
+
+
+def tidy(folder: Path, keys: Iterable[str]) -> None:
+    """Remove what runs of these keys whose record is there have left in `unfinished`: they were killed just before they could."""
+    for key in keys:
+        path = store.unfinished(folder, key)
+        if path.is_dir() and store.read(folder, key) is not None:
+            with suppress(InputError), files.held(path):  # another process may have it, or be removing it
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def begun(job: Job, data: Data, folder: Path, beside: Run | None) -> Run:

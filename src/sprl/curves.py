@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sprl.atomic import written
+
 if TYPE_CHECKING:
     from sprl.run import Run
 
@@ -56,4 +58,5 @@ def draw(run: Run, path: Path) -> None:
     if isinstance(T1, int):
         blank = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
         upper.annotate(f"T1 = {T1}", (T1, 0.93), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points", bbox=blank)
-    figure.savefig(path, dpi=120)
+    with written(path) as file:
+        figure.savefig(file, dpi=120, format="png")

@@ -1,4 +1,4 @@
-"""The folder of a run, and what is in it. Every file is written aside and moved into place: whoever looks sees it whole, or its elder."""
+"""The folder of a run, and what is in it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from sprl import cells
+from sprl.atomic import PART, cannot_write, check_kind, flush, part, written
 from sprl.errors import InputError, pick
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ NAMES, PROBABILITIES, FLAG, TRUTH = (  # the columns of labels.csv
     "true_label",  # only where it is known
 )
 LONG = 300  # characters of a name
+LARGEST = 2**20  # bytes of a summary
 LOCK = ".lock"
-PART = ".part-"  # and the name of the file that it is to become; first, so that the suffix stays
 NEW = ".new"  # a folder: the beginning of a run that is about to replace the one that is here
 
 
@@ -72,6 +72,8 @@ def check_folder(out: str | None, overwrite: bool) -> None:
     """Refuse a folder that holds something else, or a run that is to stay."""
     path = Path(out) if out is not None else None
     check_place(path or Path("runs"))
+    if path is not None:
+        check_inside(path)
     try:
         if path is None or not path.exists() or all(is_left_over(entry.name) for entry in path.iterdir()):
             return
@@ -107,13 +109,10 @@ def is_left_over(name: str) -> bool:
     return name == LOCK or name.startswith(PART)
 
 
-def cannot_write(path: Path | None, error: OSError) -> InputError:
-    return InputError(f"cannot write to {path}: {error.strerror or error}")
-
-
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """The folder is this process's alone, can be written to, and is rid of what a killed one left. The lock goes with the process."""
+    """The folder is this process's alone, can be written to, and holds no links in place of our files. The lock goes with the process."""
+    check_inside(path)
     lock = FileLock(path / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -123,9 +122,8 @@ def held(path: Path) -> Iterator[None]:
         raise cannot_write(path, error if isinstance(error, OSError) else OSError(str(error))) from error
     try:
         try:
-            tidy(path)
-            (path / f"{PART}{CONFIG}").touch()  # better now than after an epoch
-            (path / f"{PART}{CONFIG}").unlink()
+            with part(path / CONFIG):
+                pass  # it can be written to: better known now than after an epoch
         except OSError as error:
             raise cannot_write(path, error) from error
         yield
@@ -133,10 +131,26 @@ def held(path: Path) -> Iterator[None]:
         lock.release()
 
 
+@contextmanager
+def held_to_train(path: Path) -> Iterator[None]:
+    """The same, and what a process that was killed left half done is put right: the run in NEW takes its place, or goes."""
+    with held(path):
+        try:
+            tidy(path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        yield
+
+
+def check_inside(path: Path) -> None:
+    """The user may name a folder by a link. What is in it must be there itself: a stranger's link would lead to the user's own files."""
+    check_kind(path / NEW, "a folder")
+    for name in (LOCK, *FILES):
+        check_kind(path / name)
+        check_kind(path / NEW / name)
+
+
 def tidy(path: Path) -> None:
-    """Put right what a process that was killed left half done."""
-    for name in FILES:
-        (path / f"{PART}{name}").unlink(missing_ok=True)
     if (path / NEW / CHECKPOINT).is_file():
         adopt(path)
     elif (path / NEW).is_dir():
@@ -144,13 +158,16 @@ def tidy(path: Path) -> None:
 
 
 def adopt(path: Path) -> None:
-    """Let the run in NEW, once it has a checkpoint, take the place of the one in `path`. Broken off anywhere, it can be done again."""
+    """Let the run in NEW, once it has a checkpoint, take the place of the one in `path`. Broken off anywhere, it can be done again: each
+    step is on the disk before the next."""
+    flush(path)
     for name in (*FILES, *OLDER):
         if name not in (CONFIG, CHECKPOINT):
             (path / name).unlink(missing_ok=True)
     for name in (CONFIG, CHECKPOINT):  # the checkpoint last: while it is in NEW, this is still to be done
         if (path / NEW / name).is_file():
             os.replace(path / NEW / name, path / name)
+        flush(path)
     shutil.rmtree(path / NEW)
 
 
@@ -160,54 +177,6 @@ def discard(path: Path) -> None:
         for name in (CONFIG, LOCK):
             (path / name).unlink(missing_ok=True)
         path.rmdir()
-
-
-@contextmanager
-def aside(path: Path, previous: Path | None = None, durable: bool = True, shared: bool = False) -> Iterator[Path]:
-    """Yields where to write what is to stand at `path`; it is moved there once it is whole and, if durable, on the disk.
-
-    `previous` is where to keep what stood at `path` before. `shared`: no lock keeps others from writing the same file at once.
-    """
-    part = path.with_name(f"{PART}{uuid4().hex + '-' if shared else ''}{path.name}")
-    try:
-        yield part
-        if durable:
-            flush(part)
-        if previous is not None and path.exists():
-            keep(path, previous)
-        os.replace(part, path)
-        if durable:
-            flush(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            part.unlink()
-        if isinstance(error, OSError):  # a full disk, a folder taken away
-            raise cannot_write(path, error) from error
-        raise
-
-
-def keep(path: Path, previous: Path) -> None:
-    """As `previous` too, so that there is always one at `path`; where the file system has no links, it is moved."""
-    link = previous.with_name(f"{PART}{previous.name}")
-    try:
-        link.unlink(missing_ok=True)
-        os.link(path, link)
-    except OSError:
-        os.replace(path, previous)
-    else:
-        os.replace(link, previous)
-        link.unlink(missing_ok=True)  # still there where `previous` was this very file
-
-
-def flush(path: Path) -> None:
-    """A file, or the names in a folder, onto the disk. Not every system can do the latter."""
-    folder = path.is_dir()
-    with suppress(OSError) if folder else nullcontext():
-        handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def write_config(path: Path, run: Run) -> None:
@@ -225,8 +194,8 @@ def write_config(path: Path, run: Run) -> None:
 
 def write_metrics(path: Path, rows: list[Row]) -> None:
     """Not durable: the rows are in the checkpoints too."""
-    with aside(path / METRICS, durable=False) as part:
-        part.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with written(path / METRICS, durable=False) as file:
+        file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
@@ -241,22 +210,15 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
     labels = run.labels()
     summary = run.summary(labels)
     write_metrics(path, run.rows)
-    write_table(path / LABELS, cells.guarded(labels))
+    cells.write(path / LABELS, cells.guarded(labels))
     for module, name in ((run.state.networks, MODEL), (run.backbone, BACKBONE)):
         if module is not None:
-            with aside(path / name) as part:
-                part.write_bytes(save({k: v.contiguous().cpu() for k, v in module.state_dict().items()}))
-    with aside(path / REPORT) as part:
-        report.write(part, page_of(path, run, labels))
-    with aside(path / CURVES) as part:
-        draw(run, part)
+            with written(path / name) as file:
+                file.write(save({k: v.contiguous().cpu() for k, v in module.state_dict().items()}))
+    report.write(path / REPORT, page_of(path, run, labels))
+    draw(run, path / CURVES)
     write_json(path / SUMMARY, summary)
     return labels, summary
-
-
-def write_table(path: Path, table: pd.DataFrame, note: str = "") -> None:
-    with aside(path) as part:
-        cells.write(part, table, note)
 
 
 class Labels(NamedTuple):
@@ -316,13 +278,21 @@ def probabilities(file: Path, name: str, written: list[str]) -> list[float]:
 
 def has_ended(path: Path) -> bool:
     """Whether the run in the folder was trained to its last epoch, and all its results are there."""
+    return was_interrupted(path) is False and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, CURVES))
+
+
+def was_interrupted(path: Path) -> bool | None:
+    """What the summary of the run in the folder, which may be a stranger's, says; None where it says nothing."""
+    file = Path(os.path.realpath(path / SUMMARY))
+    check_kind(file)
     try:
-        ended = json.loads((path / SUMMARY).read_text())["interrupted"] is False
-        return ended and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, CURVES))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        with file.open("rb") as opened:
+            told = json.loads(opened.read(LARGEST))["interrupted"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return told if isinstance(told, bool) else None
 
 
-def write_json(path: Path, value: Any, shared: bool = False) -> None:
-    with aside(path, shared=shared) as part:
-        part.write_text(json.dumps(value, indent=2) + "\n")
+def write_json(path: Path, value: Any) -> None:
+    with written(path) as file:
+        file.write(json.dumps(value, indent=2).encode() + b"\n")

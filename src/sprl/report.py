@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprl.atomic import written
 from sprl.audit import Verdict
 from sprl.errors import printable
 
@@ -73,7 +74,8 @@ def write(path: Path, page: Page) -> None:
     }
     before, after = (Template(part).substitute(values).encode() for part in source("page.html").split("$suspects"))
     rows = fitting(suspects(page, names), BUDGET - len(before) - len(after))
-    path.write_bytes(before + b",\n".join(rows) + after)
+    with written(path) as file:
+        file.write(before + b",\n".join(rows) + after)
 
 
 def source(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import shlex
@@ -23,7 +22,7 @@ from sprl.commands import started_in
 from sprl.config import Config, asked_of, needs_rate
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
 from sprl.errors import InputError
-from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
+from sprl.files import CONFIG, FLAG, LABELS, REPORT, TRUTH
 from sprl.methods import METHODS
 from sprl.model import read_config, start_of
 from sprl.show import console, say, short
@@ -72,10 +71,10 @@ def audit(
         if marks:
             flags = np.zeros(len(run.cells), dtype=bool)
             flags[chosen.rows] = True
-            files.write_table(path / LABELS, run.cells.assign(**{FLAG: flags}))
+            cells.write(path / LABELS, run.cells.assign(**{FLAG: flags}))
             say("Written", f"{path / LABELS}: {FLAG} marks this list; nothing else in it is different")
         elif out is not None:
-            files.write_table(out, run.cells.iloc[chosen.rows].assign(**{FLAG: True}))
+            cells.write(out, run.cells.iloc[chosen.rows].assign(**{FLAG: True}))
             say("Written", f"{out}: the list, the most suspicious first")
         else:
             show_marked(run, chosen, checked)
@@ -114,8 +113,9 @@ def find_corrections(run: Labelled, asked: Path | None) -> Corrections | None:
 
 def show_run(run: Labelled) -> None:
     """Which run it is, whether it has ended, and whose labels it was trained on."""
+    interrupted = files.was_interrupted(run.path)  # which may refuse, before anything is said
     say("Run", f"{run.path}: {len(run.table):,} labels, {len(run.classes)} classes, method {run.config.method}")
-    if was_interrupted(run.path):
+    if interrupted:
         say(
             "",
             f"not at its end, so all below is early: unless it is training, go on with sprl train --resume {shlex.quote(str(run.path))}",
@@ -123,13 +123,6 @@ def show_run(run: Labelled) -> None:
     source = made_from(run)
     if source is not None:
         say("", f"trained on {run.config.labels}, the labels of run {source} as they were corrected")
-
-
-def was_interrupted(path: Path) -> bool:
-    try:
-        return json.loads(start_of(path / SUMMARY, 2**20))["interrupted"] is True
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False
 
 
 def made_from(run: Labelled) -> str | None:

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from sprl.atomic import check_kind, written
 from sprl.checkpoint import PLACES
 from sprl.config import edition, later
 from sprl.errors import InputError, SprlWarning, printable
-from sprl.files import aside, make_place
+from sprl.files import make_place
 from sprl.photos import PRETRAINED
 from sprl.run import Run, versions
 from sprl.schema import Unreadable, require
@@ -224,8 +225,11 @@ def path_of(folder: Path, key: str) -> Path:
 
 
 def unfinished(folder: Path, key: str) -> Path:
-    """The folder of a run that is under way, or was stopped."""
-    return folder / "unfinished" / key
+    """The folder of a run that is under way, or was stopped. A store may come from anywhere: a link there would lead to other files."""
+    path = folder / "unfinished" / key
+    check_kind(path.parent, "a folder")
+    check_kind(path, "a folder")
+    return path
 
 
 def write(folder: Path, record: Record) -> Path:
@@ -233,8 +237,8 @@ def write(folder: Path, record: Record) -> Path:
     path = path_of(folder, record.key)
     make_place(folder)
     lines = [f"{json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in {"format": FORMAT, **asdict(record)}.items()]
-    with aside(path, shared=True) as part:
-        part.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    with written(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
     return path
 
 

@@ -114,6 +114,29 @@ def test_ctrl_c_while_unpacking_leaves_only_the_archive(tmp_path, server, monkey
     assert sorted(tree(tmp_path)) == ["batches/one.bin", "batches/two.bin"]
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_what_a_call_left_that_was_killed_while_unpacking_goes(tmp_path, server, finished):
+    which = archive(server, GOOD)
+    if finished:  # but for what it had fetched
+        download(which, tmp_path)
+        (tmp_path / "toy.tar.gz.part").write_bytes(server.content)
+    left = tmp_path / f".part-{'0' * 32}"
+    left.touch()
+    (tmp_path / f"{left.name}.d" / "batches").mkdir(parents=True)
+    (tmp_path / f"{left.name}.d" / "batches" / "one.bin").write_bytes(b"half")
+    download(which, tmp_path)
+    assert sorted(tree(tmp_path)) == ["batches/one.bin", "batches/two.bin"]
+    assert os.listdir(tmp_path) == ["batches"]
+
+
+def test_nothing_is_fetched_through_a_link(tmp_path, server):
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "toy.tar.gz.part").symlink_to(tmp_path / "mine")
+    with refused(tmp_path, r"toy.tar.gz.part is a link, but must be a file", left=["mine", "toy.tar.gz.part"]):
+        download(archive(server, GOOD), tmp_path)
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+
+
 def link(name, to, kind=tarfile.SYMTYPE):
     return member(name, type=kind, linkname=to)
 

@@ -71,7 +71,11 @@ def make(path):
     os.kill(os.getpid(), signal.SIGKILL)
 cache.entry("a", 3, make, quiet)
 """
-    assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+    for again in (lambda: cache.entry("b", 3, fill(b"abc"), quiet), cache.clear):  # either removes it
+        assert subprocess.run([sys.executable, "-c", code]).returncode == -9
+        assert len(list(cache.folder().glob(".part-*"))) == 1
+        again()
+        assert not list(cache.folder().glob(".part-*"))
     assert cache.entry("a", 3, fill(b"abc"), quiet)[0].read_bytes() == b"abc"
 
 

@@ -1,7 +1,7 @@
 """The cache folder: what was decoded or computed once, under a key of all that it depends on.
 
-An entry is a file of bytes and a note beside it (JSON). The note is written last and moved into place, so an entry without one, or whose
-size the note does not tell, is one that nobody finished: it is made anew. A lock keeps a second writer waiting.
+An entry is a file of bytes and a note beside it (JSON). The note is written last, so an entry without one, or whose size the note does not
+tell, is one that nobody finished: it is made anew. A lock keeps a second writer waiting.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from sprl.atomic import clear as clear_parts
+from sprl.atomic import written
 from sprl.errors import InputError
 
 VERSION = 1  # of what entries hold; raise it when the same key would give other bytes
@@ -72,6 +74,7 @@ def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def write(path: Path, note: Path, size: int, make: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    clear_parts(path.parent)  # which take room
     room = shutil.disk_usage(path.parent).free
     if size > 0.95 * room:
         raise InputError(
@@ -79,18 +82,11 @@ def write(path: Path, note: Path, size: int, make: Callable[[Path], dict[str, An
             "set SPRL_CACHE to a folder with more room, or clear it with `sprl data --clear-cache`"
         )
     note.unlink(missing_ok=True)
-    with path.open("wb") as file:
+    with written(path) as file:
         file.truncate(size)
-    try:
-        found = make(path)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    flush(path)
-    aside = note.with_suffix(".part")
-    aside.write_text(json.dumps({**found, "size": size}))
-    flush(aside)
-    aside.replace(note)
+        found = make(Path(file.name))
+    with written(note) as file:
+        file.write(json.dumps({**found, "size": size}).encode())
     return found
 
 
@@ -103,12 +99,6 @@ def read(path: Path, note: Path, size: int) -> dict[str, Any] | None:
         return None
 
 
-def flush(path: Path) -> None:
-    """Onto the disk, so that a crash of the machine cannot leave a note without its rows."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
 def used() -> tuple[int, int]:
     """How many entries, and their bytes."""
     rows = list(folder().glob("*.rows"))
@@ -117,6 +107,7 @@ def used() -> tuple[int, int]:
 
 def clear() -> tuple[int, int]:
     """Remove all entries but those that a process is writing now. Returns how many are gone, and their bytes."""
+    clear_parts(folder())
     count = freed = 0
     for path in folder().glob("*.rows"):
         try:

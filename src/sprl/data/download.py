@@ -10,10 +10,10 @@ import zlib
 from http.client import HTTPException, HTTPResponse
 from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from urllib import request
 from urllib.error import HTTPError, URLError
 
+from sprl import atomic
 from sprl.data import Progress, quiet, sets
 from sprl.data.sets import BenchmarkSet, Download
 from sprl.errors import InputError, printable
@@ -39,13 +39,14 @@ def download(which: BenchmarkSet, folder: Path, progress: Progress = quiet) -> P
         files = ", ".join(file.name for file in which.files)
         raise InputError(f"{which.name} cannot be downloaded: put {files} in {folder / which.folders[0]}. {which.origin}")
     target = sets.find(which, str(folder)) or folder / which.folders[0]
+    for place in (target, target.parent):
+        atomic.clear(place)  # what a killed call had unpacked there
     try:
         for source in which.downloads:
             if source.unpacks_to:
                 if not sets.check(which, str(folder)).complete:
-                    part = fetch(source, folder, progress)
-                    unpack(part, source, which, target)
-                    part.unlink()
+                    unpack(fetch(source, folder, progress), source, which, target)
+                part_of(source, folder).unlink(missing_ok=True)
             elif not is_right(which, source.name, target):
                 fetch(source, target, progress).replace(target / source.name)
     except OSError as error:  # those of the network are told where they happen
@@ -64,7 +65,8 @@ def fetch(source: Download, folder: Path, progress: Progress) -> Path:
     if not source.url.startswith(("https://", "http://")):
         raise InputError(f"cannot fetch {source.url}: only http and https addresses are fetched")
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f"{source.name}.part"
+    part = part_of(source, folder)
+    atomic.check_kind(part)
     reason = ""
     for attempt in range(TRIES):
         if attempt:
@@ -81,6 +83,11 @@ def fetch(source: Download, folder: Path, progress: Progress) -> Path:
             part.unlink(missing_ok=True)
             raise InputError(f"{source.url} is not what it should be: {error}; nothing was kept") from None
     raise InputError(f"cannot fetch {source.url}: {reason} ({TRIES} tries); the same command goes on from where it stopped")
+
+
+def part_of(source: Download, folder: Path) -> Path:
+    """What has arrived of the file: unlike other parts it has a name that the next call finds again."""
+    return folder / f"{source.name}.part"
 
 
 def receive(source: Download, part: Path, progress: Progress) -> None:
@@ -169,10 +176,10 @@ def unpack(archive: Path, source: Download, which: BenchmarkSet, target: Path) -
     if not hasattr(tarfile, "data_filter"):
         raise InputError(f"unpacking {source.name} safely needs Python 3.11.4 or later")
     beside = target if target.exists() else target.parent  # on the same disk
-    with TemporaryDirectory(dir=beside, prefix=f".{which.name}-") as aside:
+    with atomic.folder(beside) as aside:
         try:
-            extract(archive, Path(aside), source.unpacked or sum(file.size or 0 for file in which.files) + NOTES)
-            found = Path(aside) / source.unpacks_to
+            extract(archive, aside, source.unpacked or sum(file.size or 0 for file in which.files) + NOTES)
+            found = aside / source.unpacks_to
             for file in which.files:
                 if not file.is_in(found) or file.fault(found, thorough=True):
                     size = "" if file.size is None else f" of {file.size:,} bytes"

@@ -17,6 +17,7 @@ from sprl.checkpoint import PLACES, asked_interval
 from sprl.commands import stopping, within_memory
 from sprl.compare import Effort, Job, effort
 from sprl.config import Config, find_device, find_precision
+from sprl.crew import tidy
 from sprl.data import Data
 from sprl.data.catalogue import relabel
 from sprl.data.sets import BENCHMARKS, require_published
@@ -78,6 +79,7 @@ def carry(title: str, cells: Sequence[Cell], seeds: Sequence[int], how: How, onl
         by_rows, failures = estimate(missing, how)
         if only_plan:
             return (2 if failures and not by_rows else 0), done
+        tidy(how.folder, done)
         with stopping() as stop:
             for runs in by_rows.values():
                 jobs = run_all(runs, how, stop, total, done, failures)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from sprl.atomic import written
 from sprl.chart import GREY, Curves, Look, Values, band, frame, look_of, plain, plot, style, view
 from sprl.errors import printable
-from sprl.files import aside, make_place
+from sprl.files import make_place
 from sprl.methods import METHODS
 from sprl.paper.cell import Cell, runs_of, unique
 from sprl.paper.recipe import Line, Panel
@@ -44,8 +45,8 @@ def draw(panels: Sequence[Panel], records: Sequence[Record], title: str, note: s
         kinds: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Title": printable(title), "Date": None, "Creator": None}}
         for kind, metadata in kinds.items():
             made.append(stem.with_name(f"{stem.name}.{kind}"))
-            with aside(made[-1], shared=True) as part:
-                figure.savefig(part, dpi=130, format=kind, metadata=metadata)
+            with written(made[-1]) as file:
+                figure.savefig(file, dpi=130, format=kind, metadata=metadata)
             figure.set_layout_engine("none")  # everything has its place by now
     return made
 

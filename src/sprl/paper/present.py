@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sprl import files, store
+from sprl.atomic import written
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.paper import figures, tables
 from sprl.paper.cell import only, runs_of, summed, unique
@@ -71,8 +72,8 @@ def present(
         print(text, end="")
         return shown
     files.make_place(out.parent)
-    with files.aside(out, shared=True) as part:
-        part.write_text(text)
+    with written(out) as file:
+        file.write(text.encode())
     say("Files", f"{out}: {sum(bool(row.records) for row in rows)} of {len(every)} cells run")
     return shown
 
