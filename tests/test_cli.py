@@ -129,7 +129,7 @@ def test_what_nobody_can_tell_is_not_told(pets, points):
     np.savez(pets / "right.npz", x=x, y=clean)
     done = run("train", "right.npz", "--epochs", 6, "--method", "standard", cwd=pets)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^Labels    cannot tell how many are wrong \(estimates: 0\.0 to \d+\.\d %, none of them sure\)$", done.stdout, re.MULTILINE)
+    assert re.search(r"^Labels    cannot tell how many are wrong \(estimates: .*, none of them sure\)$", done.stdout, re.MULTILINE)
     assert "more likely wrong than right" not in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("Next      open runs/right-1/report.html to review the suspects by rank, the most suspicious first; sprl audit")

@@ -329,6 +329,7 @@ def test_a_folder_of_pictures(tmp_path, monkeypatch):
         NoisyLabelClassifier().fit(tmp_path / "shots")
     with pytest.warns(SprlWarning):
         model = NoisyLabelClassifier(**quick).fit(tmp_path / "shots", skip_bad=True)
+    with pytest.warns(SprlWarning, match="review by rank"):
         assert "day/0.png" in model.label_issues().index
     assert set(model.predict(tmp_path / "shots" / "night")) == {"night"}
     with pytest.raises(InputError, match=r"^one picture cannot be read: bad\.png .*\. Mend or remove them$"):

@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 
 from sprl import labels
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import CALM, FLOOR, FORGET, Recorder, as_labels, label_quality, new_record, record, see, suggest, warn_if_few, warn_of_doubts
+from sprl.labels import (
+    CALM,
+    FLOOR,
+    FORGET,
+    Recorder,
+    as_labels,
+    label_quality,
+    new_record,
+    record,
+    see,
+    suggest,
+    warn_if_few,
+    warn_of_doubts,
+)
 
 
 def logits_of(p):

@@ -63,7 +63,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     verbose : print a line an epoch: the share of labels that the network agrees with, and of those it trained on
 
     After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `noise_rate_interval_` (90 %), `noise_rate_clear_`
-    (False: wrong and right labels do not stand apart, the rate and the flags are guesses: review by rank), `T1_`; `label_issues()`, `pred_probs()`.
+    (False: wrong and right labels do not stand apart, and rate and flags are guesses: review by rank), `T1_`; `label_issues()`,
+    `pred_probs()`.
     """
 
     def __init__(
