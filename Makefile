@@ -26,6 +26,7 @@ format: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check --fix .
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Installing into .venv, PyTorch among others: about two minutes, more where the network is slow; nothing is shown meanwhile"
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("sprl needs Python 3.11 or newer: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .

@@ -105,7 +105,7 @@ def test_labels_as_they_are_and_no_accuracy_without_test_labels(pets):
     assert done.returncode == 0, done.stderr
     assert "as they are" in done.stdout
     assert "Agreement" in done.stdout
-    assert re.search(r"^epoch +10/10  agrees +\d+ %  chosen +\d+ %$", done.stdout, re.MULTILINE)
+    assert re.search(r"^epoch +10/10  agrees +\d+ %  trained on +\d+ %$", done.stdout, re.MULTILINE)
     assert "Accuracy" not in done.stdout
     path = pets / "runs" / "pets-1"
     assert json.loads((path / "summary.json").read_text())["last10"] is None
@@ -114,6 +114,40 @@ def test_labels_as_they_are_and_no_accuracy_without_test_labels(pets):
     assert list(labels) == columns.split()
     assert labels["index"].tolist() == list(range(300))
     assert set(labels["given_label"]) == {"ant", "bee", "cat", "dog"}
+
+
+def test_a_run_names_no_folder_that_it_does_not_need(pets):
+    for data, needed in ((pets / "pets.npz", False), ("pets.npz", True)):
+        done = run("train", data, "--epochs", 2, "--out", "run", "--overwrite", cwd=pets)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((pets / "run" / "config.json").read_text()).get("started_in") == (str(pets) if needed else None)
+
+
+def test_what_nobody_can_tell_is_not_told(pets, points):
+    """The end of a run on labels that are all right: few of a kind to be found, and no number to count on."""
+    x, clean = points
+    np.savez(pets / "right.npz", x=x, y=clean)
+    done = run("train", "right.npz", "--epochs", 6, "--method", "standard", cwd=pets)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^Labels    cannot tell how many are wrong \(estimates: .*, none of them sure\)$", done.stdout, re.MULTILINE)
+    assert "more likely wrong than right" not in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("Next      open runs/right-1/report.html to review the suspects by rank, the most suspicious first; sprl audit")
+
+
+def test_the_end_of_a_run_speaks_plainly(demonstration):
+    said = demonstration[1].stdout
+    assert re.search(r"^Found     T1 = \d+, the epochs of warm-up; gamma_d = [\d.]+, the strength of resistance$", said, re.MULTILINE)
+    assert re.search(r"^epoch   60/60  accuracy +[\d.]+ %  trained on +\d+ %$", said, re.MULTILINE)
+    assert "more likely wrong than right" in said
+    assert "by rank" not in said
+
+
+def test_thirty_rows_are_no_data_for_it(pets):
+    (pets / "few.csv").write_text("f,label\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(30)))
+    done = run("train", "few.csv", "--epochs", 2, "--method", "standard", cwd=pets)
+    assert done.returncode == 0
+    assert "sprl: note: 30 rows, of which 30 are in classes of more than 3, are too few to learn from or to judge" in done.stderr
 
 
 def test_a_trained_model_predicts_new_rows_and_loads_in_python(pets, points):
@@ -332,7 +366,7 @@ def test_tune_names_all_that_it_was_asked(pets, capsys, monkeypatch):
     config = Config(
         data="my pets.csv", label_column="kind", skip_bad=True, size=12, network="mlp", epochs=4, seed=3, device="cpu", data_dir="sets"
     )
-    assert shlex.join(asked_of(config, TUNED)) == (
+    assert shlex.join(asked_of(config, TUNED, Config(method="auto"))) == (
         "--data-dir sets --label-column kind --skip-bad --size 12 --network mlp --epochs 4 --seed 3 --device cpu"
     )
     options = {name for name in inspect.signature(tune).parameters if name not in ("data", "folds")}

@@ -80,7 +80,8 @@ def two_heaps(n=600, wrong=120, classes=("ant", "bee", "cat"), seed=0):
 
 def saved(folder, frame, classes=("ant", "bee", "cat"), **config):
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**Config(**config).to_json(), "model": {"classes": list(classes)}}))
+    model = {"classes": list(classes), "preprocess": {"shape": [4], "mean": None}}
+    (folder / "config.json").write_text(json.dumps({**Config(**config).to_json(), "model": model}))
     cells.write(folder / "labels.csv", cells.guarded(frame))
     return folder
 
@@ -166,20 +167,65 @@ def test_a_method_that_is_no_longer_installed_is_named_all_the_same(sprl, tmp_pa
     assert next_command(said)[:4] == ["train", "digits", "--method", "gce"]
 
 
+def straddling(n=600, seed=0):
+    """A labels.csv where all labels make one heap, about the tie: most of its top are wrong, and nothing says where that ends."""
+    quality = 1 / (1 + np.exp(-np.random.default_rng(seed).normal(0.7, 1.3, n)))
+    return two_heaps(n, wrong=300).assign(label_quality=np.sort(quality))
+
+
+def test_where_the_verdict_is_not_clear_nothing_is_promised(sprl, tmp_path):
+    folder = saved(tmp_path / "run", straddling())
+    labelled = Labelled.read(folder)
+    assert not labelled.verdict.clear
+    assert (labelled.verdict.wrong > 0.5).sum() > 5
+    for words in (("audit", "run"), ("audit", "run", "--budget", 40)):
+        code, said, err = sprl(*words)
+        assert (code, err) == (0, "")
+        assert re.search(r"^List +\d+ labels, .*; how many of them are wrong cannot be told$", said, re.MULTILINE)
+        suspects = said.partition("Pairs ")[2]
+        assert re.search(r"^Suspects  0000 +given as \w+  rather \w+$", suspects, re.MULTILINE)
+        assert "%" not in re.sub(r"Classes.*?Suspects|with its threshold at \d+ %", "", suspects, flags=re.DOTALL)
+        assert "expected" not in said
+        assert "train longer" not in said
+
+
+@pytest.mark.parametrize("checked", [0, 60])
+def test_no_precision_is_promised_where_the_verdict_is_not_clear(sprl, tmp_path, checked):
+    """Nor after checks: they are of the top, and say nothing of how soon it gets worse below."""
+    folder = saved(tmp_path / "run", straddling())
+    words = ["audit", "run", "--precision", 0.9]
+    if checked:
+        words += ["--corrections", reviewed(folder, checked)]
+        said = sprl(*words[:2], *words[4:])[1]
+        assert re.search(r"^Checked   of 60 checked, 60 were wrong: 100 % \(96 to 100\)$", said, re.MULTILINE)
+    before = contents(folder)
+    code, said, err = sprl(*words, "--budget", 5)
+    assert "use one of them" in err
+    code, said, err = sprl(*words)
+    assert (code, said, contents(folder)) == (2, "", before)
+    assert err.startswith("sprl: no precision can be promised in run: wrong and right labels do not stand apart")
+    assert err.endswith("review by rank, such as with --budget 100\n")
+    assert sprl("audit", "run", "--precision", 7)[2].startswith("sprl: a precision of 7 is out of bounds")
+
+
+def test_a_list_that_an_earlier_run_could_not_promise_is_compared_with_none(sprl, tmp_path):
+    saved(tmp_path / "old", straddling())
+    saved(tmp_path / "new", two_heaps())
+    assert "on the list then" not in sprl("audit", "new", "--before", "old", "--precision", 0.9)[1]
+    assert "on the list then" in sprl("audit", "new", "--before", "old")[1]
+
+
 def test_one_heap_is_no_verdict(sprl, tmp_path):
     saved(tmp_path / "run", two_heaps(wrong=0), method="standard")
     code, said, _ = sprl("audit", "run")
     assert code == 0
-    told = r"Rate      cannot tell \(estimates: 0\.0 to \d+\.\d %, none of them sure\): wrong and right labels do not stand apart"
+    told = r"Rate      cannot tell \(estimates: 0\.0 to \d+\.\d %, none of them sure\)\n +wrong and right labels do not stand apart"
     assert re.search(told, said)
-    assert "by rank; for a verdict train longer, or use --method sprl" in said
+    assert "review by rank: the most suspicious first, as far as it pays; --method sprl may tell them apart\n" in said
     assert "of the labels are wrong, by estimate" not in said
-    assert "List      empty: no label is more likely wrong than right" in said
-    said = sprl("audit", "run", "--precision", 0.99)[1]
-    assert "List      empty: no label can be named with an expected precision of 99.0 %" in said
-    assert not Labelled.read(tmp_path / "run").table["is_label_issue"].any()
+    assert "List      empty: no label stands out" in said
     saved(tmp_path / "small", two_heaps(wrong=0), method="standard", network="cnn")
-    assert "for a verdict train longer\n" in sprl("audit", "small")[1]  # SPRL may keep that network from learning
+    assert "as far as it pays\n" in sprl("audit", "small")[1]  # SPRL may keep that network from learning
 
 
 def test_a_person_s_checks_set_the_probabilities(sprl, tmp_path):
@@ -303,7 +349,7 @@ def test_the_flags_stay_while_the_run_trains(sprl, run):
         (["apply", "run", "else.csv", "--suggestions", "5"], "give either"),
         (["apply", "run", "--suggestions", "0"], "--suggestions"),
         (["apply", "run", "none.csv"], "no such file: none.csv"),
-        (["apply", "run", "else.csv"], "does not say what it corrects"),
+        (["apply", "run", "else.csv"], "labels of all rows, as id,label, are for sprl train ... --labels else.csv"),
         (["apply", "run", "other.csv"], "other.csv corrects other labels (those of run 123) than run was trained on"),
         (["apply", "nowhere", "else.csv"], "nowhere is no run"),
         (["apply", "run", "--suggestions", "5", "--out", "run/labels.csv", "--overwrite"], "run/labels.csv is needed as it is"),
@@ -343,7 +389,7 @@ def test_a_review_becomes_the_next_run_s_labels(sprl, run, tmp_path):
     first = (run / "corrected.csv").read_text().splitlines()[0]
     assert re.fullmatch(rf"# sprl labels, run={run_id(run)}, labels=[0-9a-f]{{16}}, corrected=57", first)
     words = next_command(said)
-    assert [*words[:8], *words[-2:]] == shlex.split("train digits --method sprl --network mlp --epochs 10 --labels run/corrected.csv")
+    assert words == shlex.split("train digits --epochs 10 --set T1=4 --labels run/corrected.csv")
     code, _, err = sprl(*words, "--out", "again")
     assert code == 0, err
     again = Labelled.read(tmp_path / "again")
@@ -368,8 +414,7 @@ def test_the_next_command_finds_its_files_from_another_folder(sprl, tmp_path, mo
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     said = sprl("apply", "../run", "--suggestions", 1)[1]
-    wanted = ["train", str(tmp_path / "rows.csv"), "--label-column", "kind", "--method", "sprl", "--network", "mlp"]
-    wanted += ["--epochs", "2", "--batch-size", "32", "--lr", "0.001", "--seed", "3", "--set", "T1=1"]
+    wanted = ["train", str(tmp_path / "rows.csv"), "--label-column", "kind", "--epochs", "2", "--seed", "3", "--set", "T1=1"]
     assert next_command(said) == [*wanted, "--labels", "../run/corrected.csv"]
     lines = (tmp_path / "run" / "corrected.csv").read_text().splitlines()
     assert lines[1] == "id,label"
@@ -377,6 +422,31 @@ def test_the_next_command_finds_its_files_from_another_folder(sprl, tmp_path, mo
     code, _, err = sprl(*next_command(said), "--out", "again")
     assert code == 0, err
     assert Labelled.read(tmp_path / "elsewhere" / "again").table["id"].tolist() == [f"{i:03}" for i in range(20)]
+
+
+ODD = ("--method", "standard", "--network", "mlp:width=8", "--epochs", 2, "--batch-size", 64, "--lr", 0.01, "--seed", 1)
+
+
+@pytest.mark.parametrize(("asked", "repeated"), [(ODD[4:6], ODD[4:6]), (ODD, ODD), (("--epochs", 60, "--network", "mlp"), ())])
+def test_the_next_command_repeats_what_is_not_the_default(sprl, tmp_path, asked, repeated):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", x=rng.normal(size=(80, 3)), y=np.arange(80) % 2)
+    assert sprl("train", "rows.npz", *asked, "--out", "run")[0] == 0
+    words = next_command(sprl("apply", "run", "--suggestions", 1)[1])
+    assert words == ["train", "rows.npz", *map(str, repeated), "--labels", "run/corrected.csv"]
+    assert sprl(*words, "--out", "again")[0] == 0
+    first, second = (Labelled.read(tmp_path / name).config.to_json() for name in ("run", "again"))
+    assert {name for name in first if first[name] != second[name]} == {"labels"}
+
+
+def test_the_next_command_of_small_colour_pictures(sprl, tmp_path):
+    """Plain training is their default with the small CNN, as is a hidden square with ResNet18."""
+    x = np.random.default_rng(0).integers(0, 256, (60, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "shots.npz", x=x, y=np.arange(60) % 2)
+    for asked in ((), ("--method", "sprl"), ("--network", "resnet18"), ("--network", "resnet18", "--cutout", "0"), ("--no-augment",)):
+        assert sprl("train", "shots.npz", "--device", "cpu", "--epochs", 1, *asked, "--out", "run", "--overwrite")[0] == 0
+        words = next_command(sprl("apply", "run", "--suggestions", 1, "--overwrite")[1])
+        assert sorted(words) == sorted(["train", "shots.npz", "--epochs", "1", *asked, "--labels", "run/corrected.csv"])
 
 
 def test_a_folder_of_pictures_goes_round(sprl, tmp_path):

@@ -56,23 +56,28 @@ def wait_for(path, enough=lambda path: True):
 
 
 def test_a_killed_run_gone_on_with_from_elsewhere_is_the_unbroken_run(home, capsys, tmp_path_factory):
-    assert sprl(capsys, *WORDS, "--out", "whole")[0] == 0
-    process = started(home, *WORDS, "--out", "broken")
-    wait_for(home / "broken" / "checkpoint-previous.safetensors")
+    assert sprl(capsys, *WORDS, "--out", "whole/run")[0] == 0
+    whole, broken = home / "whole" / "run", home / "broken" / "run"
+    process = started(home, *WORDS, "--out", "broken/run")
+    wait_for(broken / "checkpoint-previous.safetensors")
     process.send_signal(signal.SIGSTOP)  # so that it does not end meanwhile
-    code, _, error = sprl(capsys, "train", "--resume", "broken")
+    code, _, error = sprl(capsys, "train", "--resume", "broken/run")
     assert code == 2
     assert "another process is training in" in error
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert not (home / "broken" / "summary.json").exists()
+    assert not (broken / "summary.json").exists()
     with chdir(tmp_path_factory.mktemp("elsewhere")):
-        code, out, error = sprl(capsys, "train", "--resume", home / "broken")
+        code, out, error = sprl(capsys, "train", "--resume", broken)
     assert code == 0, error
     assert "Resuming  in epoch" in out
-    assert results(home / "broken") == results(home / "whole")
+    assert results(broken) == results(whole)
     assert "approximately" not in error
+    page = (broken / "report.html").read_bytes()  # what one mails
+    assert page == (whole / "report.html").read_bytes()
+    assert b"sprl apply run corrections.csv" in page
+    assert str(home).encode() not in page
 
 
 def test_a_signal_saves_and_names_the_command_to_go_on(home, capsys):

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from sprl.config import (
+    Config,
+    counts_from_here,
     default_batch_size,
     default_cutout,
     default_epochs,
@@ -22,6 +24,30 @@ def test_text_becomes_the_type_of_its_field():
     assert read == SPRL(T1=5, gamma_d=2.5, normalised=True, limit="none", noise_rate=0.2)
     assert isinstance(read.T1, int)
     assert make_method("sprl", {"T1": "auto"}).T1 == "auto"
+
+
+@pytest.mark.parametrize(
+    ("config", "here"),
+    [
+        (Config(corrupt="symmetric:0.5"), False),
+        (Config(data="/data/rows.csv", labels="/data/labels.csv", weights="pretrained"), False),
+        (Config(data="rows.csv"), True),
+        (Config(labels="labels.csv"), True),
+        (Config(weights="rows.csv"), True),
+        (Config(corrupt="matrix:labels.csv"), True),
+        (Config(data="below", data_dir="sets"), True),
+        (Config(data="below", data_dir="/sets"), False),
+        (Config(data="mnist"), True),  # in ./data
+        (Config(data="/data/cifar10", labels="human:worse"), True),
+        (Config(data="mnist", data_dir="/sets"), False),
+    ],
+)
+def test_only_relative_places_count_from_here(config, here, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SPRL_DATA", raising=False)
+    for name in ("rows.csv", "labels.csv", "data", "sets"):
+        (tmp_path / name).mkdir()
+    assert counts_from_here(config) is here
 
 
 def test_a_known_rate_reaches_the_methods_that_can_use_it():

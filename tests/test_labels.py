@@ -9,7 +9,20 @@ from hypothesis import strategies as st
 
 from sprl import labels
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import CALM, FLOOR, FORGET, Recorder, as_labels, label_quality, new_record, record, see, suggest, warn_of_doubts
+from sprl.labels import (
+    CALM,
+    FLOOR,
+    FORGET,
+    Recorder,
+    as_labels,
+    label_quality,
+    new_record,
+    record,
+    see,
+    suggest,
+    warn_if_few,
+    warn_of_doubts,
+)
 
 
 def logits_of(p):
@@ -192,7 +205,7 @@ def test_pred_probs_are_rows_of_probabilities_even_where_none_were_made():
 
 
 def test_without_names_the_classes_are_numbers():
-    with pytest.warns(SprlWarning, match="do not stand apart, so the flags are guesses"):  # of one sample
+    with pytest.warns(SprlWarning, match=r"do not stand apart: .* are guesses then: review by rank"):  # of one sample
         frame = recorded([[0.1, 0.9]], [1]).label_issues()
     assert frame[["given_label", "predicted_label"]].to_numpy().tolist() == [[1, 1]]
 
@@ -237,6 +250,14 @@ def test_many_doubtful_classes_get_one_warning():
     with pytest.warns(SprlWarning, match="more than 80 % of 4 other classes") as heard:
         warn_of_doubts(issues_of([True] * 27, given), {})
     assert len(heard) == 1
+
+
+@pytest.mark.parametrize(("given", "judged"), [([0, 1, 0], 0), ([0, 1] * 15, 30), ([0] * 59, 59), ([*range(50)] * 3, 0)])
+def test_few_rows_are_no_data_to_judge_by(given, judged):
+    told = f"^{len(given)} rows, of which {judged} are in classes of more than 3, are too few to learn from or to judge: below 60 none can"
+    with pytest.warns(SprlWarning, match=told):
+        warn_if_few(np.array(given))
+    warn_if_few(np.array([*given, *([7] * 60)]))
 
 
 def test_a_curriculum_that_began_at_its_lower_bound_is_doubtful():

@@ -8,6 +8,7 @@ import pytest
 from browsing import CLASSES, CURRENT, FLAGGED, LABELS, MADE, current, expect, press, reload, shown, states, sync_api
 from pages import page, table
 
+from sprl.audit import judge
 from sprl.report import thumbnail
 
 
@@ -29,8 +30,30 @@ def test_what_cannot_be_told_is_not(visit):
     assert not unclear.verdict.clear
     tab = visit(unclear)
     expect(tab.locator("#estimate"), "cannot be told clearly (estimates: 0 to")
+    expect(tab.locator("#scope"), "No label is flagged; ")
     assert {seems.text_content() for seems in tab.locator("#gallery .seems dd").all()} == {"none clearly"}
     assert all(tab.locator("#gallery .seems dd").evaluate_all("them => them.map(it => it.scrollWidth <= it.clientWidth)"))
+
+
+def test_a_guess_is_not_sold_with_a_number(visit):
+    quality = 1 / (1 + np.exp(-np.random.default_rng(0).normal(0.7, 1.3, 240)))
+    wrong = judge(quality)
+    guessed = LABELS.assign(label_quality=quality, wrong_probability=wrong.wrong, is_label_issue=wrong.wrong > 0.5)
+    assert not wrong.clear
+    assert guessed["is_label_issue"].sum() > 5
+    tab = visit(page(guessed, CLASSES))
+    expect(tab.locator("#scope"), f"{guessed['is_label_issue'].sum()} labels are flagged, on a guess; ")
+    expect(tab.locator("#scope"), "Review by rank: the most suspicious first")
+    expect(tab.locator("#above"), "at or above it; how many of them are wrong cannot be told.")
+    expect(tab.locator(".slider"), "which is not a probability")
+    ranks = [f"no. {place}" for place in range(1, shown(tab) + 1)]
+    assert tab.locator("#gallery .chance").all_text_contents() == ranks
+    card = tab.locator("#gallery > li").first.get_attribute("aria-label")
+    assert "no. 1, open" in card
+    assert "likely" not in card
+    tab.locator("#threshold").fill("0")
+    press(tab, "x " * 50)
+    expect(tab.locator("#found"), "Of 50 checked, 0 were wrong: precision 0\u00a0% (0 to 5\u00a0%).")
 
 
 def test_a_cell_of_the_matrix_shows_its_pair_alone(visit):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
+UNCLEAR = "wrong and right labels do not stand apart: few are wrong, rows are few, or too little was learned"
+
 SHARPNESS = 1.5  # measured (docs/labels.md): how much more than itself a network's odds mean
 Z90 = 1.645  # of a two-sided interval of 90 %
 WINDOW = (-2.2, 0.8)  # where the boundary between wrong and right labels may lie, in log odds

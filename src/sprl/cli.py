@@ -167,7 +167,10 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run 
 def audit(
     run: RunFolder,
     precision: Annotated[
-        float | None, typer.Option(metavar="P", help="List as many labels as can be named with this expected precision, such as 0.95.")
+        float | None,
+        typer.Option(
+            metavar="P", help="List as many labels as can be named with this expected precision, such as 0.95, where the verdict is clear."
+        ),
     ] = None,
     budget: Annotated[int | None, typer.Option(metavar="N", help="List the N most suspicious labels.")] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Mark the usual list in RUN/labels.csv again, where it marks another.")] = False,

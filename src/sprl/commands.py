@@ -22,7 +22,7 @@ from sprl.engine import never
 from sprl.errors import InputError
 from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
-from sprl.labels import warn_of_doubts
+from sprl.labels import warn_if_few, warn_of_doubts
 from sprl.methods import METHODS
 from sprl.model import read_config
 from sprl.ranks import Ranks
@@ -90,6 +90,7 @@ def lead(config: Config, out: str | None, overwrite: bool, demonstration: bool, 
     runs = prepared([replace(config, seed=seed) for seed in seeds], ranks)
     with within_memory(runs[0].task.batch_size):
         show.plan(runs[0], demonstration, count)
+    warn_if_few(runs[0].data.y)
     home = files.make_folder(out, runs[0].data.name, overwrite) if count == 1 or out is None else Path(out)
     paths = [home / f"seed-{seed}" if count > 1 else home for seed in seeds]
     with ExitStack() as cleanup:
@@ -286,7 +287,7 @@ def within_memory(batch_size: int | None) -> Iterator[None]:
 
 
 def started_in(path: Path) -> Path:
-    """The folder from which the run's relative paths count: where it was started or, if that is no longer there, this one."""
+    """The folder from which the run's relative paths count: where it was started, if it has any and that is still there; else this one."""
     stored = json.loads((path / CONFIG).read_text()).get("started_in")
     return Path(stored) if isinstance(stored, str) and os.path.isdir(stored) else Path.cwd()
 

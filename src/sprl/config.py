@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
@@ -53,14 +54,25 @@ class Config:
         return asdict(self)
 
 
-def asked_of(config: Config, options: Iterable[str]) -> list[str]:
-    """The words of the command line that ask for these of a config's options again; what is the default needs none."""
-    usual, words = Config(method="auto"), list[str]()  # as the command has it
+def asked_of(config: Config, options: Iterable[str], usual: Config) -> list[str]:
+    """The words of the command line that ask for these of a config's options again; what is `usual` needs none."""
+    words = list[str]()
     for option in options:
         value = getattr(config, option)
-        if value != getattr(usual, option):
+        if value is not None and value != getattr(usual, option):
             words += [f"--{'no-' if value is False else ''}{option.replace('_', '-')}", *([] if isinstance(value, bool) else [str(value)])]
     return words
+
+
+def counts_from_here(config: Config) -> bool:
+    """Whether anything that the config names is found from the current folder only."""
+    from sprl.data.sets import BENCHMARKS, data_folder
+
+    published = config.data in BENCHMARKS or (config.labels or "").startswith("human:")
+    folder = data_folder(config.data_dir) if published else config.data_dir
+    matrix = (config.corrupt or "").removeprefix("matrix:")
+    places = (config.data, folder, config.labels, config.weights, matrix)
+    return any(place and not os.path.isabs(place) and os.path.exists(place) for place in places)
 
 
 def make_method(
@@ -168,6 +180,20 @@ def default_method(network: Any, shape: Shape, device: torch.device) -> str:
     name = choose(shape, device)[0] if isinstance(network, str) and network == "auto" else network
     small = isinstance(name, str) and name.partition(":")[0] == "cnn"
     return "standard" if small and shape[0] == 3 else "sprl"
+
+
+def usual_of(config: Config, n: int, shape: Shape, device: torch.device) -> Config:
+    """What a run on n such rows has where nothing is asked for but the network and the weights of `config`."""
+    tuned = config.weights is not None and not config.frozen
+    settings = settle(config.network, None, None, None, n, shape, device, tuned)
+    return Config(
+        method=default_method(config.network, shape, device),
+        network=choose(shape, device)[0],
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        cutout=default_cutout(config.network, shape),
+    )
 
 
 class Settings(NamedTuple):

@@ -97,7 +97,9 @@ def read(path: Path, run: Labelled) -> Corrections:
     note, written = cells.read(path)
     kind, stated = read_note(note)
     if kind != "corrections" or "labels" not in stated:
-        raise InputError(f"{path} does not say what it corrects: its first line must be # sprl corrections, run=..., labels=...")
+        told = f"{path} does not say what it corrects: its first line must be # sprl corrections, run=..., labels=..."
+        others = f"; labels of all rows, as id,label, are for sprl train ... --labels {path}" if {"id", "label"} <= set(written) else ""
+        raise InputError(told + others)
     if stated["labels"] != run.hash:
         made_for = f"run {stated['run']}" if "run" in stated else "another run"
         raise InputError(f"{path} corrects other labels (those of {made_for}) than {run.path} was trained on")

@@ -31,7 +31,7 @@ from sprl.data.rows import FileRows, Streamed, place
 from sprl.data.unseen import read as read_unseen
 from sprl.engine import label_issues, predict, start
 from sprl.errors import InputError, SprlWarning
-from sprl.labels import pred_probs, warn_of_doubts
+from sprl.labels import GUESSES, pred_probs, warn_if_few, warn_of_doubts
 from sprl.networks import Factory
 from sprl.show import numbers
 from sprl.state import State, Task, adam
@@ -63,7 +63,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     verbose : print a line an epoch: the share of labels that the network agrees with, and of those it trained on
 
     After fit: `classes_, history_` (a dict an epoch), `noise_rate_` (estimated), `noise_rate_interval_` (90 %), `noise_rate_clear_`
-    (False: wrong and right labels cannot be told apart, and the rate is a guess), `T1_`; `label_issues()`, `pred_probs()`.
+    (False: wrong and right labels do not stand apart, and rate and flags are guesses: review by rank), `T1_`; `label_issues()`,
+    `pred_probs()`.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if len(number) != len(rows):
             raise InputError(f"X has {len(rows)} rows but y has {len(number)} labels")
         check_learnable(number, len(self.classes_))
+        warn_if_few(number)
         task, state = self._start(rows, number)
 
         history: list[dict[str, Any]] = []
@@ -201,6 +203,8 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """A row for each training row, under X's own index, of a path the rows' ids: `is_label_issue`, `label_quality`,
         `wrong_probability`, `given_label`, `predicted_label`, `confidence`."""
         check_is_fitted(self)
+        if not self.noise_rate_clear_:
+            warnings.warn(GUESSES, SprlWarning, stacklevel=2)
         return self._issues.copy()
 
     def pred_probs(self) -> Array:

@@ -181,6 +181,8 @@ def discard(path: Path) -> None:
 
 def write_config(path: Path, run: Run) -> None:
     """What repeats the run, and what `load` needs to build its network again."""
+    from sprl.config import counts_from_here
+
     data = run.data
     model = {
         "classes": list(data.classes),
@@ -188,8 +190,8 @@ def write_config(path: Path, run: Run) -> None:
         "resize": None if data.resize is None else data.resize._asdict(),
         "columns": None if data.columns is None else data.columns.to_json(),
     }
-    # relative paths count from where the run was started
-    write_json(path / CONFIG, {**run.config.to_json(), "model": model, "started_in": os.getcwd()})
+    started = {"started_in": os.getcwd()} if counts_from_here(run.config) else {}
+    write_json(path / CONFIG, {**run.config.to_json(), "model": model, **started})
 
 
 def write_metrics(path: Path, rows: list[Row]) -> None:

@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sprl.audit import judge
+from sprl.audit import UNCLEAR, judge
 from sprl.core import Memory
 from sprl.errors import InputError, SprlWarning, ensure
+from sprl.search import FEWEST_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+GUESSES = f"{UNCLEAR}; is_label_issue and wrong_probability are guesses then: review by rank, the lowest label_quality first"
 CALM = 256  # samples over which the share of contradicted labels is smoothed: batches may be small
 FLOOR = 1e-3  # what a visit counts at a time that contradicts no label
 FORGET = 0.05  # of what was noted before, at a visit that counts as much as those
@@ -164,8 +166,7 @@ def warn_of_positions(memory: Memory) -> bool:
 def warn_if_unclear(issues: pd.DataFrame, y: Tensor) -> None:
     """The table does not tell how sure it is as a whole."""
     if not judge(issues["label_quality"].to_numpy(), y.cpu().numpy()).clear:
-        told = "wrong and right labels do not stand apart, so the flags are guesses: few are wrong, or the network has learned too little"
-        warnings.warn(f"{told}; rather go by the order of label_quality", SprlWarning, stacklevel=3)
+        warnings.warn(GUESSES, SprlWarning, stacklevel=3)
 
 
 def as_labels(y: Sequence[int] | NDArray[Any] | Tensor, num_classes: int) -> Tensor:
@@ -235,6 +236,16 @@ def suggest(previous: Tensor, y: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]
         best[part] = torch.where(keep, given.cpu(), other)
         confidence[part] = torch.where(keep, 1 - doubt, doubt * share)
     return best, confidence
+
+
+def warn_if_few(y: NDArray[np.int64]) -> None:
+    """Rows of a class too small to be flagged do not count."""
+    sizes = np.bincount(y)
+    many = int(sizes[sizes > FEW].sum())
+    if many < FEWEST_ROWS:
+        told = f"{len(y)} rows, of which {many} are in classes of more than {FEW}, are too few to learn from or to judge"
+        why = f"below {FEWEST_ROWS} none can be held out to see when wrong labels are memorised"
+        warnings.warn(f"{told}: {why}; take all results as guesses", SprlWarning, stacklevel=3)
 
 
 def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:

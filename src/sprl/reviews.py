@@ -17,14 +17,16 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from sprl import cells, corrections, files
-from sprl.audit import Z90, Array, Selection, Verdict, recalibrate
+from sprl.audit import UNCLEAR, Z90, Array, Selection, Verdict, recalibrate
 from sprl.commands import started_in
-from sprl.config import Config, asked_of, needs_rate
+from sprl.config import Config, asked_of, find_device, needs_rate, usual_of
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
+from sprl.data import Preprocess
 from sprl.errors import InputError
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, TRUTH
 from sprl.methods import METHODS
-from sprl.model import read_config, start_of
+from sprl.model import blaming, read_config, start_of
+from sprl.networks import Shape
 from sprl.show import console, say, short
 
 ENOUGH = 50  # labels that a person must have checked before the probabilities follow
@@ -58,6 +60,8 @@ def audit(
         found = find_corrections(run, checked)
         changes = None if before is None else Changes.since(Labelled.read(before), run)
         run.listed(run.verdict.wrong, precision, budget)  # bad options are refused before anything is said
+        if precision is not None and not run.verdict.clear:  # nor do checks help, which are of the most suspicious (docs/labels.md)
+            raise InputError(f"no precision can be promised in {path}: {UNCLEAR}; review by rank, such as with --budget 100")
         show_run(run)
         show_rate(run)
         wrong = run.verdict.wrong if found is None else show_checked(run, found)
@@ -143,9 +147,10 @@ def show_rate(run: Labelled) -> None:
     if verdict.clear:
         say("Rate", f"{rate(verdict)} of the labels are wrong, by estimate")
         return
-    say("Rate", f"{rate(verdict)}: wrong and right labels do not stand apart, because few are wrong or because too little was learned")
-    method = "" if run.config.method == "sprl" or run.config.network.startswith("cnn") else ", or use --method sprl"
-    say("", f"look through the most suspicious by rank; for a verdict train longer{method}")
+    say("Rate", rate(verdict))
+    say("", UNCLEAR)
+    method = "" if run.config.method == "sprl" or run.config.network.startswith("cnn") else "; --method sprl may tell them apart"
+    say("", f"review by rank: the most suspicious first, as far as it pays{method}")
 
 
 def rate(verdict: Verdict) -> str:
@@ -162,12 +167,13 @@ def show_checked(run: Labelled, found: Corrections) -> Array:
     """What a person's checks say of the probabilities. Returns these, moved accordingly once there are enough checks."""
     rows, wrong = found.checked()
     if len(rows) < ENOUGH:
-        say("Checked", f"{len(rows)} labels: {ENOUGH - len(rows)} more are needed to set the probabilities by them")
+        say("Checked", f"{len(rows)} labels: {ENOUGH - len(rows)} more are needed before the list follows them")
         return run.verdict.wrong
     low, high = wilson(int(wrong.sum()), len(rows))
     share = f"{100 * wrong.mean():.0f} % ({100 * low:.0f} to {100 * high:.0f})"
-    say("Checked", f"of {len(rows)} checked, {wrong.sum()} were wrong: {share}; expected were {run.verdict.wrong[rows].sum():.0f}")
-    say("", "the list below is by probabilities set by that; the rate stays as estimated: what was checked is no sample of all labels")
+    expected = f"; expected were {run.verdict.wrong[rows].sum():.0f}" if run.verdict.clear else ""
+    say("Checked", f"of {len(rows)} checked, {wrong.sum()} were wrong: {share}{expected}")
+    say("", "the list below follows that, the rate does not: what was checked is not a sample of all labels")
     return recalibrate(run.verdict.wrong, rows, wrong)
 
 
@@ -179,17 +185,18 @@ def wilson(count: int, n: int) -> tuple[float, float]:
 
 
 def show_list(run: Labelled, chosen: Selection, precision: float | None, budget: int | None) -> None:
-    """How long the list is, and how good: expected and, in an experiment, really."""
-    count = len(chosen.rows)
+    """How long the list is, and how good: expected, if anything can be, and, in an experiment, really."""
+    count, clear = len(chosen.rows), run.verdict.clear
     if count == 0 and precision is not None:
         say("List", f"empty: no label can be named with an expected precision of {percent(precision)}; ask for less, or for a --budget")
     elif count == 0:
-        say("List", "empty: no label is more likely wrong than right")
+        say("List", "empty: no label is more likely wrong than right" if clear else "empty: no label stands out")
     else:
         kind = f"the longest with an expected precision of {percent(precision)}" if precision is not None else "the most suspicious"
-        kind = kind if precision is not None or budget is not None else "those more likely wrong than right"
-        doubt = "" if run.verdict.clear else ", if the probabilities hold"
-        say("List", f"{count:,} labels, {kind}; {chosen.expected:,.0f} of them expected to be really wrong{doubt}")
+        rule = "those more likely wrong than right" if clear else "flagged on a guess"
+        kind = kind if precision is not None or budget is not None else rule
+        promise = f"{chosen.expected:,.0f} of them expected to be really wrong" if clear else "how many of them are wrong cannot be told"
+        say("List", f"{count:,} labels, {kind}; {promise}")
     if TRUTH in run.table:
         really = (run.table[TRUTH] != run.table["given_label"]).to_numpy()
         found = f"of the list {percent(float(really[chosen.rows].mean()))} are (its real precision)" if count else "the list is empty"
@@ -222,7 +229,8 @@ def show_pairs(run: Labelled, wrong: Array) -> None:
     lines = []
     for true, given, expected, share in pairs(run, wrong)[:PAIRS]:
         if expected >= 0.5:
-            lines.append((f"{short(true)} given as {short(given)}", f"{expected:,.0f} expected", f"{percent(share)} of all {short(true)}"))
+            numbers = (f"{expected:,.0f} expected", f"{percent(share)} of all {short(true)}") if run.verdict.clear else ()
+            lines.append((f"{short(true)} given as {short(given)}", *numbers))
     columns("Pairs", lines)
 
 
@@ -249,10 +257,13 @@ def show_suspects(run: Labelled, wrong: Array, found: Corrections | None) -> Non
 
 
 def suspect(run: Labelled, wrong: Array, row: int) -> tuple[str, ...]:
-    one = run.table.iloc[row]
+    """Its chances only where they are more than a rank."""
+    one, clear = run.table.iloc[row], run.verdict.clear
     same = one["predicted_label"] == one["given_label"]
-    rather = "no class is suggested" if same else f"rather {short(one['predicted_label'])} ({100 * one['confidence']:.0f} %)"
-    return short(one["id"]), f"given as {short(one['given_label'])}", rather, f"{percent(float(wrong[row]))} wrong"
+    sure = f" ({100 * one['confidence']:.0f} %)" if clear else ""
+    rather = "no class is suggested" if same else f"rather {short(one['predicted_label'])}{sure}"
+    chance = (f"{percent(float(wrong[row]))} wrong",) if clear else ()
+    return short(one["id"]), f"given as {short(one['given_label'])}", rather, *chance
 
 
 class Changes(NamedTuple):
@@ -281,7 +292,8 @@ def show_changes(run: Labelled, changes: Changes, chosen: Selection, precision: 
     say("Before", f"{earlier.path}{this}: {len(here):,} of {len(run.table):,} rows were there too")
     say("", f"wrong then: {rate(earlier.verdict)}; now: {rate(run.verdict)}")
     say("", f"labels changed since then: {changed.sum():,}, of which on the list now: {(changed & now).sum():,}")
-    say("", f"on the list then: {then.sum():,}, of which no longer: {(then & ~now).sum():,}")
+    if precision is None or earlier.verdict.clear:  # else there was no such list
+        say("", f"on the list then: {then.sum():,}, of which no longer: {(then & ~now).sum():,}")
 
 
 def columns(title: str, rows: Sequence[tuple[str, ...]]) -> None:
@@ -296,7 +308,7 @@ def apply(path: Path, file: Path | None, suggestions: int | None, out: Path | No
     """Write labels for all rows of the run, with the corrections of a file or so many suggestions put in; tell how to train on them."""
     if (file is None) == (suggestions is None):
         raise InputError(f"give either {CORRECTIONS}, which the review made, or --suggestions N")
-    run = Labelled.read(path)
+    run, shape = Labelled.read(path), shape_of(path)
     out = path / CORRECTED if out is None else out
     if any(
         os.path.realpath(out) == os.path.realpath(other)
@@ -326,7 +338,15 @@ def apply(path: Path, file: Path | None, suggestions: int | None, out: Path | No
         was, now = ((run.table[TRUTH] != labels).mean() for labels in (run.table["given_label"], corrected["label"]))
         say("Truth", f"known in this experiment: {percent(was)} of the labels were really wrong, {percent(now)} are now")
     say("Written", f"{out}: labels of all {len(corrected):,} rows")
-    say("Next", train_again(run.config, started_in(path), out))
+    usually = usual_of(run.config, len(run.table), shape, find_device("auto"))
+    say("Next", train_again(run.config, usually, started_in(path), out))
+
+
+def shape_of(path: Path) -> Shape:
+    """Of the run's rows, as its network takes them."""
+    _, model = read_config(path / CONFIG)
+    with blaming(path / CONFIG, "this is not a run's config"):
+        return Preprocess.from_json(model["preprocess"]).shape
 
 
 ASKED = (
@@ -348,19 +368,19 @@ ASKED = (
 )  # what stays
 
 
-def train_again(config: Config, started: Path, labels: Path) -> str:
+def train_again(config: Config, usually: Config, started: Path, labels: Path) -> str:
     """The command that trains on other labels as the run was trained, but for a noise rate that it can do without, for it is another
-    now. Paths are found from here."""
+    now. It asks for what is not as it would be `usually`. Paths are found from here."""
     moved = not os.path.samefile(started, os.curdir)
     asked = {option: getattr(config, option) for option in ("data", "data_dir", "weights")}
     places = {option: os.path.abspath(started / value) for option, value in asked.items() if value and moved and (started / value).exists()}
     config = dataclasses.replace(config, **places)
-    words = ["sprl", "train", config.data, *asked_of(config, ASKED)]
+    words = ["sprl", "train", config.data, *asked_of(config, ASKED, usually)]
     method = METHODS.get(config.method)  # its package may no longer be installed
-    usual = {} if method is None else {f.name: f.default for f in dataclasses.fields(method)}  # type: ignore[arg-type]
+    defaults = {} if method is None else {f.name: f.default for f in dataclasses.fields(method)}  # type: ignore[arg-type]
     for name, value in config.fields.items():
         if name == "noise_rate":
             words += ["--noise-rate", f"{value:.3g}"] if method is not None and needs_rate(method) else []
-        elif value != usual.get(name, value):
+        elif value != defaults.get(name, value):
             words += ["--set", f"{name}={value}"]
     return shlex.join([*words, "--labels", str(labels)])

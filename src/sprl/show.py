@@ -19,6 +19,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from sprl.audit import UNCLEAR
 from sprl.errors import printable
 from sprl.spread import to_go_on
 
@@ -203,7 +204,7 @@ def progress(runs: Sequence[Run]) -> Iterator[Callable[[Run, Row], None]]:
 def numbers(row: Row) -> str:
     """Of an epoch. No loss: SPRL's grows with gamma, which would look like divergence."""
     accuracy = f"accuracy {row['test_accuracy']:5.1f} %" if "test_accuracy" in row else f"agrees {100 * (1 - row['contradicted']):3.0f} %"
-    return f"{accuracy}  chosen {100 * row['chosen']:3.0f} %"
+    return f"{accuracy}  trained on {100 * row['chosen']:3.0f} %"
 
 
 def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
@@ -214,12 +215,14 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
         say("Agreement", f"{summary['agreement']:.1f} % of the given labels (there are no test labels to measure accuracy with)")
     last = run.rows[-1]
     if last.get("m"):
-        noise = f"wrong labels spread over the classes {last['spread']:.2f} of evenly; " if "spread" in last else ""
-        limited = "limited to labels that agree" if last["limited"] else "not limited"
-        strength = f"gamma_d {last['gamma_d']:.3g}; " if last["gamma"] else ""
-        say("Found", f"T1 {summary['T1']}; {noise}{strength}curriculum {limited}")
+        strength = f"; gamma_d = {last['gamma_d']:.3g}, the strength of resistance" if last["gamma"] else ""
+        say("Found", f"T1 = {summary['T1']}, the epochs of warm-up{strength}")
     say("Labels", rate(summary))
-    say("", f"{summary['label_issues']:,} of {len(run.data.y):,} are more likely wrong than right")
+    flagged, clear = summary["label_issues"], summary["noise_rate_clear"]
+    if not clear:
+        say("", UNCLEAR)
+    if clear or flagged:
+        say("", f"{flagged:,} of {len(run.data.y):,} are {'more likely wrong than right' if clear else 'flagged, on a guess'}")
     lowest = labels[labels["is_label_issue"]].nsmallest(3, "label_quality")
     worst = [f"{short(row.id)} is {short(row.given_label)}? rather {short(row.predicted_label)}" for row in lowest.itertuples()]
     if worst:
@@ -228,7 +231,8 @@ def results(run: Run, labels: pd.DataFrame, summary: Row, path: Path) -> None:
     say("Files", f"{path}/ report.html, labels.csv, curves.png, model.safetensors,{backbone} metrics.jsonl, summary.json, config.json")
     new = "PICTURES/" if run.data.resize is not None else "NEW.csv" if run.data.columns is not None else "NEW.npz"
     name = shlex.quote(str(path))
-    say("Next", f"open {path}/report.html to review the suspects; sprl audit {name}; sprl predict {name} {new}")
+    by_rank = "" if clear and flagged else " by rank, the most suspicious first"
+    say("Next", f"open {path}/report.html to review the suspects{by_rank}; sprl audit {name}; sprl predict {name} {new}")
 
 
 def rate(summary: Row) -> str:
@@ -238,7 +242,7 @@ def rate(summary: Row) -> str:
     truth = "" if realised is None else f"; really wrong: {100 * realised:.1f} %"
     if summary["noise_rate_clear"]:
         return f"about {100 * summary['noise_rate_estimated']:.1f} % are wrong (90 % interval: {low:.1f} to {high:.1f} %{truth})"
-    return f"how many are wrong cannot be told clearly: {low:.1f} to {high:.1f} %{truth}"
+    return f"cannot tell how many are wrong (estimates: {low:.1f} to {high:.1f} %, none of them sure{truth})"
 
 
 def results_together(ended: Sequence[tuple[Run, Row, Path]]) -> None:
@@ -247,7 +251,8 @@ def results_together(ended: Sequence[tuple[Run, Row, Path]]) -> None:
     for run, summary, path in ended:
         kind, score = ("accuracy", summary["last10"]) if summary["last10"] is not None else ("agreement", summary["agreement"])
         scores.append(score)
-        wrong = f"{summary['label_issues']:,} of {len(run.data.y):,} labels look wrong"
+        sure = "look wrong" if summary["noise_rate_clear"] else "are flagged, on a guess"
+        wrong = f"{summary['label_issues']:,} of {len(run.data.y):,} labels {sure}"
         say(f"seed {run.config.seed}", f"{kind} {score:.1f} %; {wrong}; {path}/")
     if len(scores) > 1:
         seconds = max(run.seconds for run, _, _ in ended)
@@ -368,7 +373,7 @@ def field_docs(cls: type[Any]) -> dict[str, str]:
 
 def tuning(run: Run, trials: Iterator[Trial], folds: int) -> bool:
     """Each trial as it ends, then the command to train with; where it is broken off, by the best so far. Returns whether it ended."""
-    from sprl.config import asked_of
+    from sprl.config import asked_of, usual_of
     from sprl.tune import GAMMAS, MOST
 
     runs = f"{folds} folds of each of {len(GAMMAS)} values of gamma_d, then of shorter warm-ups, {run.task.epochs} epochs each"
@@ -387,6 +392,7 @@ def tuning(run: Run, trials: Iterator[Trial], folds: int) -> bool:
     if not ended:
         say("Stopped", f"after {len(done)} of at most {MOST} trials; Next has the best of them, nothing else is kept")
     best = max(done, key=lambda trial: trial.agreement)
-    asked = shlex.join([run.config.data, *asked_of(run.config, TUNED)])
+    usual = usual_of(run.config, len(run.data.y), run.data.shape, run.task.device)
+    asked = shlex.join([run.config.data, *asked_of(run.config, TUNED, usual)])
     say("Next", f"sprl train {asked} --set T1={best.T1} --set gamma_d={best.gamma_d:g}")
     return ended

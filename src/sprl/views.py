@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from itertools import accumulate, compress, pairwise
@@ -36,7 +37,7 @@ def page_of(path: Path, run: Run, labels: pd.DataFrame) -> Page:
         labels_hash=labels_hash(labels["id"], labels["given_label"]),
         picture=pictures,
         features=features_of(run.data) if pictures is None else None,
-        command=f"sprl apply {shlex.quote(str(path))} {CORRECTIONS}",
+        command=f"sprl apply {shlex.quote(os.path.basename(os.path.abspath(path)))} {CORRECTIONS}",
     )
 
 

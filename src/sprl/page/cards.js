@@ -1,5 +1,8 @@
 // A card: picture or features of a suspect, its labels, the verdict, and buttons for it.
 
+/** How suspicious: the chance that the given label is wrong, or its rank where the verdict is not clear. */
+const doubt = (suspect) => (about.clear ? chance(suspect.wrong) : `no. ${count(suspect.rank)}`);
+
 function makeCard(suspect) {
   const sure = suspect.suggestion !== suspect.given;
   const card = make("li", { class: "card", "data-at": suspect.at });
@@ -35,7 +38,8 @@ function makeCard(suspect) {
     });
     buttons.append(button);
   }
-  const odds = make("span", { class: "chance", title: "how likely the given label is wrong" }, chance(suspect.wrong));
+  const meaning = about.clear ? "how likely the given label is wrong" : "its rank: no. 1 is the most suspicious";
+  const odds = make("span", { class: "chance", title: meaning }, doubt(suspect));
   const id = make("bdi", { title: shown(suspect.id) }, shown(suspect.id));
   card.append(sight, make("p", { class: "id" }, id, odds), labels, make("p", { class: "verdict" }), buttons);
   card.addEventListener("click", () => gallery.go(gallery.items.indexOf(suspect), false));
@@ -52,6 +56,6 @@ function dressCard(card, suspect) {
   const seems = suspect.suggestion === suspect.given ? "no other class clearly" : nameOf(suspect.suggestion);
   card.setAttribute(
     "aria-label",
-    `${shown(suspect.id)}: given ${nameOf(suspect.given)}, seems ${seems}, ${chance(suspect.wrong)} likely wrong, ${words ?? "open"}`,
+    `${shown(suspect.id)}: given ${nameOf(suspect.given)}, seems ${seems}, ${doubt(suspect)}${about.clear ? " likely wrong" : ""}, ${words ?? "open"}`,
   );
 }

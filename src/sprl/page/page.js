@@ -7,6 +7,7 @@ const suspects = JSON.parse($("suspects").textContent).map(([at, id, given, sugg
   text: [id, about.classes[given], about.classes[suggestion]].join("\n").toLowerCase(),
 }));
 suspects.sort((a, b) => b.wrong - a.wrong); // stable: equal ones stay as they came
+suspects.forEach((suspect, place) => (suspect.rank = place + 1));
 const byPosition = new Map(suspects.map((suspect) => [suspect.at, suspect]));
 for (const id of ["about", "suspects"]) $(id).remove();
 
@@ -42,8 +43,12 @@ function introduce() {
     ? `About ${percent(rate)} of ${several(total, "label")} are wrong (${from} to ${to}).`
     : `How many of ${several(total, "label")} are wrong cannot be told clearly (estimates: ${from} to ${to}, none of them sure).`;
   $("estimate").classList.toggle("unclear", !clear);
+  const guess = flagged ? `${several(flagged, "label is", "labels are")} flagged, on a guess` : "No label is flagged";
+  const looks = clear ? `${several(flagged, "label looks", "labels look")} wrong` : guess;
   const here = suspects.length < total ? `the ${count(suspects.length)} most suspicious are` : "all are";
-  $("scope").textContent = `${several(flagged, "label looks", "labels look")} wrong; ${here} on this page, the whole list in labels.csv.`;
+  $("scope").textContent = `${looks}; ${here} on this page, the whole list in labels.csv.`;
+  if (!clear) $("scope").append(" Review by rank: the most suspicious first, as far as it pays.");
+  if (!clear) $("least").textContent = "Show labels with at least this score, which is not a probability";
   $("command").textContent = shown(command);
   if (about.curves.length && about.epochs.length > 1) drawCurves($("curves"), about.epochs, about.curves);
   else $("run").hidden = true;
@@ -85,16 +90,17 @@ function tellPrecision() {
   const [share, low, high] = wilson(wrong, checked.length).map(percent);
   const interval = `${low.replace("\u00a0%", "")} to ${high}`;
   $("found").textContent =
-    `Of ${count(checked.length)} checked, ${count(wrong)} were wrong: precision ${share} (${interval}); ${percent(expected)} was expected.`;
+    `Of ${count(checked.length)} checked, ${count(wrong)} were wrong: precision ${share} (${interval})` +
+    (about.clear ? `; ${percent(expected)} was expected.` : ".");
 }
 
 function tellThreshold() {
   const at = Math.round(100 * view.threshold);
   $("threshold").value = at;
   $("percent").textContent = `${at}\u00a0%`;
-  const expected = Math.round(about.expected[at]);
   const labels = several(about.above[at], "label is", "labels are");
-  $("above").textContent = `${labels} at or above it; about ${count(expected)} of them really wrong, by estimate.`;
+  const expected = `about ${count(Math.round(about.expected[at]))} of them really wrong, by estimate`;
+  $("above").textContent = `${labels} at or above it; ${about.clear ? expected : "how many of them are wrong cannot be told"}.`;
 }
 
 // ---- acts
