@@ -23,7 +23,7 @@ from sprl.config import Config
 from sprl.data import PLAIN, Array, How, Preprocess, channels_first
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows, Streamed, free_memory
+from sprl.data.rows import FileRows, Streamed
 from sprl.engine import predict
 from sprl.errors import InputError, pick, printable
 from sprl.fields import parts
@@ -32,6 +32,7 @@ from sprl.methods import METHODS
 from sprl.networks import factory
 from sprl.photos import HEAD, embed, first_line, network
 from sprl.stepping import pixels_to_float
+from sprl.tensorfiles import read_safetensors, start_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,6 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # A config of 16 MB describes 70,000 columns of a table. In memory its values are what counts: an empty pair of brackets takes 60 bytes.
 CONFIG_BYTES, CONFIG_VALUES = 2**24, 2**20
-HEADER_BYTES = 2**22  # of a file of weights: 40,000 tensors; read, it takes up to twenty times that
 WHOLE = How(mend="Mend or remove them, or go on without them, each row by its name: sprl predict RUN INPUT --skip-bad")
 LARGEST = 4096  # pixels of a side that picture files are scaled to before the centre is cut out
 
@@ -217,22 +217,9 @@ def filled(make: Callable[[], Module], file: Path) -> Module:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file, mapped: they take memory as they are looked at."""
-    from safetensors.torch import load_file
-
     if not os.path.isfile(file):
         raise InputError(f"it holds no {file.name}: has the run ended?")
-    size, free = file.stat().st_size, free_memory(torch.device("cpu"))
-    if not 8 < int.from_bytes(start_of(file, 8), "little") + 8 <= min(size, HEADER_BYTES):
-        raise ValueError(f"{file.name} is no file of safetensors, or has been cut short")
-    if size > free:  # a file can be larger than what it takes on the disk
-        raise InputError(f"{file.name} takes {size / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB of memory are free: use a larger machine")
-    return load_file(file)
-
-
-def start_of(file: Path, count: int) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(count)
+    return read_safetensors(file)
 
 
 def kind(tensor: Tensor) -> str:
