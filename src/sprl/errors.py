@@ -52,6 +52,11 @@ def ensure(true: bool, otherwise: str) -> None:
         raise InputError(otherwise)
 
 
+def check_file(path: Path) -> None:
+    """InputError for what is no file, or a link to none: to open a pipe would wait for ever."""
+    ensure(path.is_file(), f"{path} is not a file" if path.exists() else f"no such file: {path}")
+
+
 def check_rate(rate: float) -> None:
     ensure(0 <= rate < 1, f"the noise rate is {rate} but must be at least 0 and below 1")
 

@@ -51,12 +51,13 @@ def read(folder: Path, which: str, clean: Array, name: str = "cifar10") -> Array
             f"and put it in {folder} or {folder / 'cifar-n'}"
         )
     if path.suffix == ".npz":
-        found, true, given = arrays.read(path), "clean", which
+        found, true, given = arrays.read(path, ("clean", which)), "clean", which
     else:
         found, true, given = read_published(path), "clean_label", source.labels[which]
     for key in (true, given):
         if key not in found:
-            raise InputError(f"{path} holds no labels {key!r}, only: {', '.join(map(str, found)) or 'none'}")
+            others = f", only: {', '.join(map(str, found)) or 'none'}" if path.suffix == ".pt" else ""
+            raise InputError(f"{path} holds no labels {key!r}{others}")
         y = found[key]
         if y.dtype.kind not in "iu" or y.shape != clean.shape or ((y < 0) | (y >= source.classes)).any():
             raise InputError(f"{path}: {key} must hold {len(clean):,} numbers from 0 to {source.classes - 1}")
