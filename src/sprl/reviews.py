@@ -25,8 +25,9 @@ from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIP
 from sprl.errors import InputError
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, SUMMARY, TRUTH
 from sprl.methods import METHODS
-from sprl.model import read_config, start_of
+from sprl.model import read_config
 from sprl.show import console, say, short
+from sprl.tensorfiles import start_of
 
 ENOUGH = 50  # labels that a person must have checked before the probabilities follow
 PAIRS, SUSPECTS, MOST_CLASSES, WORST_CLASSES = 5, 10, 20, 10  # lines of each

@@ -134,7 +134,7 @@ def value_of(pickle: bytes, storage: Callable[[Word, str, int], Tensor]) -> Any:
     """What a pickle describes. `storage` gives one by the word for its type, its key and how many numbers it holds."""
     stack: list[Any] = []
     marks: list[int] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     encoded: dict[str, bytes] = {}  # each text once, however often the pickle says so
 
     def taken(count: int) -> list[Any]:

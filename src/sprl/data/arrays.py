@@ -74,6 +74,8 @@ def read_array(file: IO[bytes], size: int, name: str = "the array") -> Array:
 
 def read_rows(path: Path) -> Array:
     """The rows to predict: x of an .npz file, or an .npy file."""
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
     arrays = {"x": read_npy(path)} if path.suffix.lower() == ".npy" else read(path, ("x",))
     if "x" not in arrays or arrays["x"].ndim == 0:
         raise InputError(f"{path} holds no array 'x' of rows: save it with numpy.savez(path, x=...)")

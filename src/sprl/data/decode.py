@@ -28,7 +28,7 @@ ORIENTATION = 0x0112  # EXIF's tag
 FILTERS = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 ROOM, SHARE = 2**27, 2**20  # pixels that all decoders together may hold, a pixel taking up to 24 bytes; those that nobody counts
 STRIP = 256  # rows of pixels
-Room = Callable[[int], AbstractContextManager[None]]
+Room = Callable[[int], AbstractContextManager[Any]]
 TOO_LARGE = f"more pixels than Pillow's limit of {Image.MAX_IMAGE_PIXELS:,}"
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -106,7 +107,8 @@ def load_pictures(name: str, parts: Sequence[Any], files: Sequence[pictures.File
 
     with warnings.catch_warnings(), ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
         warnings.simplefilter("ignore")  # of odd metadata; what is bad is reported
-        for i, found in enumerate(result for block in blocks(parts) for result in threads.map(lambda cell: pixels(cell, resize, room), block)):
+        made = partial(pixels, resize=resize, room=room)
+        for i, found in enumerate(result for block in blocks(parts) for result in threads.map(made, block)):
             if isinstance(found, str):
                 bad[i] = found
             else:
