@@ -29,7 +29,7 @@ from sprl.errors import InputError, pick, printable
 from sprl.fields import parts
 from sprl.files import BACKBONE, CONFIG, MODEL
 from sprl.methods import METHODS
-from sprl.networks import factory
+from sprl.networks import factory, weight
 from sprl.photos import HEAD, embed, first_line, network
 from sprl.stepping import pixels_to_float
 from sprl.tensorfiles import read_safetensors, start_of
@@ -124,6 +124,16 @@ def load(path: str | Path) -> Model:
             backbone = filled(lambda: network((3, 1, 1), 0, config.network.removeprefix("timm:")), path / BACKBONE)
     networks.eval()
     return Model(networks[0] if count == 1 else networks, classes, preprocess, resize, columns, backbone)
+
+
+def check_checkpoint(file: Path, config: Config, model: dict[str, Any]) -> None:
+    """InputError where the networks of the config are larger than the checkpoint that is to hold them; nothing is made of either."""
+    with blaming(file.parent, f"{CONFIG} and {file.name} do not fit together"):
+        shape, classes = Preprocess.from_json(model["preprocess"]).shape, names(model["classes"])
+        count = METHODS[pick("method", config.method, METHODS)].networks
+        need = count * weight(HEAD if config.frozen else config.network, shape, len(classes))
+        if need > file.stat().st_size:
+            raise ValueError(f"the network {config.network} takes {need:,} bytes, the whole checkpoint {file.stat().st_size:,}")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from sprl.data.rows import FileRows, Rows, Streamed, free_memory, place
 from sprl.engine import batch_sizes, batches_left, label_issues, never, predict_logits, predicted, start
 from sprl.errors import InputError, pick
 from sprl.generated import Labeller
-from sprl.networks import factory
+from sprl.networks import weight
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
 from sprl.ranks import ALONE, Ranks
 from sprl.state import State, Task, restore, snapshot
@@ -273,12 +273,8 @@ def prepare(
 
 
 def check_room(network: str, shape: tuple[int, ...], num_classes: int, count: int, device: torch.device) -> None:
-    """InputError where there is no memory to train so many of the network: its config may be a stranger's. Those on the meta device take
-    none."""
-    with torch.device("meta"):
-        module = factory(network)(shape, num_classes)
-    need = 4 * count * sum(p.numel() * p.element_size() for p in module.parameters())  # with gradients, and Adam's two moments
-    free = free_memory(device)
+    """InputError where there is no memory to train so many of the network: the config may be a stranger's."""
+    need, free = 4 * count * weight(network, shape, num_classes), free_memory(device)  # with gradients, and Adam's two moments
     if need > free:
         told = f"to train {network} takes {need / 1e9:,.1f} GB for its weights alone, but {free / 1e9:,.1f} GB of memory are free"
         raise InputError(f"{told}: take a smaller --network")

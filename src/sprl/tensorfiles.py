@@ -89,11 +89,15 @@ def check_memory(file: Path) -> None:
 
 def read_safetensors(file: Path) -> dict[str, Tensor]:
     """The tensors of a file, mapped: they take memory as they are looked at. ValueError where it is none."""
-    from safetensors.torch import load_file
+    from safetensors.torch import load, load_file
 
     if not 8 < int.from_bytes(start_of(file, 8), "little") + 8 <= min(file.stat().st_size, HEADER_BYTES):
         raise ValueError(f"{file.name} is no file of safetensors, or has been cut short")
     check_memory(file)
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:  # a path that load_file does not take
+        return load(file.read_bytes())
     return load_file(file)
 
 

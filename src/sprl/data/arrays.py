@@ -150,6 +150,11 @@ def check_labels(path: Path, name: str, y: Array) -> Array:
         told = f": of one-hot labels take {name}.argmax(1)" if y.ndim == 2 else ""
         raise InputError(f"{path}: {name} must be one whole number or string a row, got {y.dtype} of shape {y.shape}{told}")
     try:
-        return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+        y = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {name} holds bytes that are not UTF-8: {error}") from error
+    try:
+        "".join(map(str, set(y.tolist()))).encode()
+    except ValueError as error:  # half a character, or a number that stands for none
+        raise InputError(f"{path}: {name} holds text that cannot be written as UTF-8: {error}") from error
+    return y
