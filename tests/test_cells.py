@@ -2,25 +2,58 @@
 
 import csv
 import io
+import re
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprl.cells import NUMBER, RUNS, guard, guarded, read, unguard, write
+from sprl.cells import NUMBER, guard, guarded, lines, read, unguard, write
 from sprl.errors import InputError
 
 odd = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
-    st.text(st.sampled_from("=+-@'\t\r\n\",;# a1.é\u202e😀"), max_size=8),
+    st.text(st.sampled_from("=+-@'\t\r\n\",;# a1.é\u202e😀\uff1d\uff0b\uff0d\uff20"), max_size=8),
 )
 
 
 @given(odd)
 def test_a_guarded_text_comes_back_and_runs_nowhere(text):
     assert unguard(guard(text)) == text
-    assert not guard(text).startswith(RUNS) or NUMBER.fullmatch(text)
+    assert unguard(guard(guard(text))) == guard(text)
+    assert not text or NUMBER.fullmatch(text) or guard(text)[0] not in "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+
+
+@given(odd)
+def test_what_runs_nothing_stays_as_it_is(text):
+    text = re.sub(r"[=+\-@'\t\r\n\uff1d\uff0b\uff0d\uff20]", "", text)
+    assert guard(text) == unguard(text) == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(odd, odd), min_size=1, max_size=4), st.sampled_from(",;\t"))
+def test_a_spreadsheet_that_splits_at_other_marks_runs_nothing_either(rows, mark):
+    cells = pd.DataFrame(rows, columns=["id", "label"], dtype=object)
+    lines_of = "".join(lines(guarded(cells)))
+    seen = [cell for row in csv.reader(io.StringIO(lines_of, newline=""), delimiter=mark) for cell in row]
+    numbers = {text for row in rows for text in row if NUMBER.fullmatch(text)}
+    assert not [cell for cell in seen if re.match(r"[=+\-@\uff1d\uff0b\uff0d\uff20]", cell) and cell.split(",")[0] not in numbers]
+
+
+def test_formulas_of_strangers():
+    hot = ["\n=1+1", "\uff1d1+1", "\uff20SUM(1)", "a;=1+1", "a\t=1+1", "a;'=1", 'a;"=1+1', "a\r\n@x", ";;=1"]
+    assert [guard(text) for text in hot] == [
+        "'\n'=1+1",
+        "'\uff1d1+1",
+        "'\uff20SUM(1)",
+        "a;'=1+1",
+        "a\t'=1+1",
+        "a;''=1",
+        "a;'\"=1+1",
+        "a\r\n'@x",
+        ";;'=1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,10 +69,11 @@ def test_a_guarded_text_comes_back_and_runs_nowhere(text):
         ("-5-3", "'-5-3"),
         ("-5\n", "'-5\n"),
         ("@SUM(A1)", "'@SUM(A1)"),
-        ("\t=1", "'\t=1"),
-        ("\r=1", "'\r=1"),
+        ("\t=1", "'\t'=1"),
+        ("\r=1", "'\r'=1"),
         ("'tis", "''tis"),
         ("a=1", "a=1"),
+        ("a-b; c - d", "a-b; c - d"),
     ],
 )
 def test_what_is_guarded(text, cell):

@@ -335,7 +335,7 @@ def test_weights_that_are_not_the_networks(folder, damage, message):
 
 
 def test_weights_larger_than_the_memory(folder, monkeypatch):
-    monkeypatch.setattr("sprl.model.free_memory", lambda device: 1000)
+    monkeypatch.setattr("sprl.tensors.free_memory", lambda device: 1000)
     with pytest.raises(InputError, match=r"model.safetensors takes 0 MB, but 0 MB of memory are free: use a larger machine"):
         load(folder)
 

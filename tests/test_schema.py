@@ -120,7 +120,7 @@ CRAFTED = {
     "an epoch in words": (fact("state", t="1"), "t is out of range"),
     "a weight less": (without("state.networks.0.1.weight"), "it lacks state.networks.0.1.weight"),
     "a weight more": (tensor("state.networks.more", torch.zeros(3)), "it holds state.networks.more, which"),
-    "another shape": (tensor(PREVIOUS, torch.zeros(4, 400)), r"memory.previous is not float32 of shape \(400, 4\)"),
+    "another shape": (tensor(PREVIOUS, torch.zeros(4, 400)), r"memory.previous is not float32 \(400, 4\)"),
     "other numbers": (tensor(PREVIOUS, torch.zeros(400, 4).double()), "memory.previous is not float32"),
     "bytes that are no random state": (lambda tensors, facts: tensors["state.order"].zero_(), "mt19937"),
     "a random state too many": (tensor("state.draws.0.1", torch.zeros(3)), "it holds state.draws.0.1, which"),

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,20 +17,24 @@ from sprl.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNS = tuple("=+-@\t\r")  # what a spreadsheet takes for the beginning of a formula
+# A spreadsheet may take a cell of ours for several: at a semicolon, a tab, the end of a line. Each may begin as a formula, also behind a
+# quotation mark, and what begins with an apostrophe would lose it when it is read back.
+ENDS = r"(?<![^;\t\r\n])"
+GUARDED = re.compile(ENDS + r"(?=\"*[=+\-@\uff1d\uff0b\uff0d\uff20]|')|\A(?=[\t\r\n])")
+GUARD = re.compile(ENDS + "'")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 BOM = b"\xef\xbb\xbf"
 SPECIAL = re.compile(r'[,"\r\n]')
 
 
 def guard(text: str) -> str:
-    """The text with an apostrophe in front where a spreadsheet would run it, or where it has one itself. Numbers stay."""
-    return f"'{text}" if text.startswith((*RUNS, "'")) and not NUMBER.fullmatch(text) else text
+    """The text with an apostrophe wherever a spreadsheet would begin to run it, or where it has one itself. Numbers stay."""
+    return text if NUMBER.fullmatch(text) else GUARDED.sub("'", text)
 
 
 def unguard(cell: str) -> str:
     """What was guarded; a text that needed no guard as it is."""
-    return cell.removeprefix("'")
+    return GUARD.sub("", cell)
 
 
 def guarded(frame: pd.DataFrame) -> pd.DataFrame:
@@ -101,8 +106,9 @@ def check_header(path: Path, header: list[str]) -> None:
     if not header:
         raise InputError(f"{path} is empty")
     refuse_separators(path, header)
-    if len(set(header)) < len(header):
-        raise InputError(f"{path} has more than one column {next(name for name in header if header.count(name) > 1)!r}")
+    twice = next((name for name, count in Counter(header).items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"{path} has more than one column {twice!r}")
 
 
 def refuse_separators(path: Path, header: Sequence[str], tabs: str = "") -> None:

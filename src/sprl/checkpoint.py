@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from sprl.atomic import cannot_write, written
-from sprl.data.rows import free_memory
 from sprl.engine import check_losses
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import CHECKPOINT, CONFIG, NEW, OLDER, PREVIOUS, adopt, write_config, write_metrics
@@ -234,9 +233,6 @@ def take_over(run: Run, path: Path) -> None:
 def opened(path: Path) -> tuple[Source, dict[str, Any]]:
     """The tensors of the file, which is whole, and all else that it says."""
     require(path.is_file(), "it is no file")
-    size, free = path.stat().st_size, free_memory(torch.device("cpu"))
-    if size > free:  # a file can be larger than what it takes on the disk
-        raise InputError(f"{path} takes {size / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB of memory are free: use a larger machine")
     source = Source(path)
     words = source.words.get("checkpoint", "")
     require(source.words.get("crc32") == checksum(words, source.tensors()), "it is damaged")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from sprl import __version__, cli_compare, cli_paper, options
-from sprl.errors import InputError, RankError, SprlWarning, printable
+from sprl.errors import InputError, RankError, SprlWarning, escaped, printable
 from sprl.spread import processes
 
 
@@ -147,7 +147,9 @@ def predict(
     names = np.array(model.classes, dtype=object)[p.argmax(1)]
     table = pd.DataFrame({"id": ids, "predicted_label": names, "confidence": p.max(1).astype(np.float64).round(6)})
     if out is None:
-        sys.stdout.writelines(cells.lines(cells.guarded(table)))
+        terminal = sys.stdout is not None and sys.stdout.isatty()
+        for line in cells.lines(cells.guarded(table)):
+            print(escaped(line[:-1]) + "\n" if terminal else line, end="")  # print does without a stdout that is closed
         return
     cells.write(out, cells.guarded(table))
 

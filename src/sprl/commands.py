@@ -24,7 +24,7 @@ from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
 from sprl.labels import warn_if_few, warn_of_doubts
 from sprl.methods import METHODS
-from sprl.model import read_config
+from sprl.model import check_checkpoint, read_config
 from sprl.ranks import Ranks
 from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
@@ -128,7 +128,7 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
         raise InputError(f"--resume goes on in {name}: leave out --out")
     read_config(Path(name) / CONFIG)  # before a lock is left in a folder that is no run
     with files.held_to_train(path):
-        stored = read_config(Path(name) / CONFIG)[0]
+        stored, model = read_config(Path(name) / CONFIG)
         changes = differences(stored, asked, given)
         if changes:
             raise InputError(f"{name} was started with {'; '.join(changes)}: leave these options out, or start a new run")
@@ -137,6 +137,9 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
             show.say("Ended", f"{name} has ended already: its results are there")
             tell(ranks, b"")
             return 0
+        found = last_checkpoint(path)
+        if found is not None:
+            check_checkpoint(Path(name) / found, stored, model)
         # what may be found elsewhere now; whether it is the same is seen by its content
         changed: dict[str, Any] = {place: found_at(getattr(asked, place)) for place in PLACES if place in given}
         changed |= {"device": asked.device} if "device" in given else {}

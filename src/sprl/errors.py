@@ -2,11 +2,12 @@
 
 import difflib
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 MANY, FEW = 40, 5  # more options than MANY are not told, only the FEW that are nearest
+LETTERS = 2**23  # pairs of them, one of a name and one of an option, that are compared in a second or two
 
 
 class InputError(ValueError):
@@ -24,6 +25,11 @@ class SprlWarning(UserWarning):
 def printable(text: str) -> str:
     """`text` on one line without control characters: names of files and classes are other people's."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def escaped(text: str) -> str:
+    """`text` with its control characters spelt out, as \\x1b: for a terminal, which would obey them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def reason(error: Exception) -> str:
@@ -52,8 +58,19 @@ def ensure(true: bool, otherwise: str) -> None:
         raise InputError(otherwise)
 
 
+def check_file(path: Path) -> None:
+    """InputError for what is there but not a file: to open a pipe would wait for ever."""
+    ensure(path.is_file() or path.is_dir() or not path.exists(), f"cannot read {path}: it is not a file")
+
+
 def check_rate(rate: float) -> None:
     ensure(0 <= rate < 1, f"the noise rate is {rate} but must be at least 0 and below 1")
+
+
+def nearest(name: str, options: Sequence[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """The options most like the name, at most `count`; none where it would take long to find them."""
+    quick = len(name) * sum(map(len, options)) <= LETTERS
+    return difflib.get_close_matches(name, options, count, cutoff) if quick else []
 
 
 def pick(kind: str, name: str, options: Iterable[str]) -> str:
@@ -62,7 +79,7 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
     if name in options:
         return name
     same = [option for option in options if option.lower() == name.lower()]
-    near = same or difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    near = same or nearest(name, options, cutoff=0.5)
     if not options:
         hint = "there is none"
     elif near:
@@ -70,6 +87,6 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
     elif len(options) <= MANY:
         hint = f"choose from: {', '.join(options)}"
     else:
-        nearest = difflib.get_close_matches(name, options, n=FEW, cutoff=0)
-        hint = f"choose from: {', '.join(nearest)} and {len(options) - len(nearest):,} more"
+        few = nearest(name, options, FEW, cutoff=0) or options[:FEW]
+        hint = f"choose from: {', '.join(few)} and {len(options) - len(few):,} more"
     raise InputError(f"unknown {kind} {name!r}; {hint}")

@@ -23,15 +23,17 @@ from sprl.config import Config
 from sprl.data import PLAIN, Array, How, Preprocess, channels_first
 from sprl.data.columns import Columns
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows, Streamed, free_memory
+from sprl.data.rows import FileRows, Streamed
 from sprl.engine import predict
 from sprl.errors import InputError, pick, printable
 from sprl.fields import parts
 from sprl.files import BACKBONE, CONFIG, MODEL
 from sprl.methods import METHODS
-from sprl.networks import factory
+from sprl.networks import factory, weight
 from sprl.photos import HEAD, embed, first_line, network
 from sprl.stepping import pixels_to_float
+from sprl.tensors import kind, start_of
+from sprl.tensors import read as read_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +42,6 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # A config of 16 MB describes 70,000 columns of a table. In memory its values are what counts: an empty pair of brackets takes 60 bytes.
 CONFIG_BYTES, CONFIG_VALUES = 2**24, 2**20
-HEADER_BYTES = 2**22  # of a file of weights: 40,000 tensors; read, it takes up to twenty times that
 WHOLE = How(mend="Mend or remove them, or go on without them, each row by its name: sprl predict RUN INPUT --skip-bad")
 LARGEST = 4096  # pixels of a side that picture files are scaled to before the centre is cut out
 
@@ -124,6 +125,16 @@ def load(path: str | Path) -> Model:
             backbone = filled(lambda: network((3, 1, 1), 0, config.network.removeprefix("timm:")), path / BACKBONE)
     networks.eval()
     return Model(networks[0] if count == 1 else networks, classes, preprocess, resize, columns, backbone)
+
+
+def check_checkpoint(file: Path, config: Config, model: dict[str, Any]) -> None:
+    """InputError where the networks of the config are larger than the checkpoint that is to hold them; nothing is made of either."""
+    with blaming(file.parent, f"{CONFIG} and {file.name} do not fit together"):
+        shape, classes = Preprocess.from_json(model["preprocess"]).shape, names(model["classes"])
+        count = METHODS[pick("method", config.method, METHODS)].networks
+        need = count * weight(HEAD if config.frozen else config.network, shape, len(classes))
+        if need > file.stat().st_size:
+            raise ValueError(f"the network {config.network} takes {need:,} bytes, the whole checkpoint {file.stat().st_size:,}")
 
 
 @contextmanager
@@ -217,23 +228,6 @@ def filled(make: Callable[[], Module], file: Path) -> Module:
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file, mapped: they take memory as they are looked at."""
-    from safetensors.torch import load_file
-
     if not os.path.isfile(file):
         raise InputError(f"it holds no {file.name}: has the run ended?")
-    size, free = file.stat().st_size, free_memory(torch.device("cpu"))
-    if not 8 < int.from_bytes(start_of(file, 8), "little") + 8 <= min(size, HEADER_BYTES):
-        raise ValueError(f"{file.name} is no file of safetensors, or has been cut short")
-    if size > free:  # a file can be larger than what it takes on the disk
-        raise InputError(f"{file.name} takes {size / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB of memory are free: use a larger machine")
-    return load_file(file)
-
-
-def start_of(file: Path, count: int) -> bytes:
-    with file.open("rb") as opened:
-        return opened.read(count)
-
-
-def kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
+    return read_tensors(file)

@@ -171,6 +171,12 @@ def factory(network: str | nn.Module | Factory) -> Factory:
     return partial(make, **options)
 
 
+def weight(network: str, shape: Shape, num_classes: int) -> int:
+    """Bytes of its parameters; they are made on the meta device, where they take none."""
+    with torch.device("meta"):
+        return sum(p.numel() * p.element_size() for p in factory(network)(shape, num_classes).parameters())
+
+
 def build(network: str | nn.Module | Factory, shape: Shape, num_classes: int, count: int = 1) -> nn.ModuleList:
     """`count` networks side by side, checked with one forward pass: [2, *shape] must give [2, num_classes]."""
     if count > 1 and isinstance(network, nn.Module):

@@ -10,10 +10,8 @@ import difflib
 import hashlib
 import importlib
 import logging
-import pickle
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, library, nn
 
+from sprl import tensors
 from sprl.data import Data, Preprocess, Progress, cache, quiet
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Streamed, fetch
 from sprl.errors import InputError, pick, printable
 from sprl.networks import Shape, picture_channels
 from sprl.stepping import pixels_to_float
+from sprl.torchfile import Foreign, read_torch
 
 PRETRAINED = "pretrained"
 HEAD = "mlp"  # what is trained on the embeddings of a frozen network
@@ -174,23 +174,18 @@ def in_head(model: Any, key: str) -> bool:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint. A pickle that is more than tensors is refused before anything of it runs."""
+    """The tensors of a checkpoint. Nothing of it is run, and no memory is taken but for what it really holds."""
     if path.suffix.lower() not in (".safetensors", ".pth", ".pt", ".bin"):
         raise InputError(f"weights must be {PRETRAINED!r} or a file .safetensors, .pth, .pt or .bin, not {path}")
     if not path.is_file():
         raise InputError(f"no such file of weights: {path}")
     advice = "save the weights again with safetensors.torch.save_file(model.state_dict(), PATH)"
     try:
-        if path.suffix.lower() == ".safetensors":
-            from safetensors.torch import load_file
-
-            state: Any = load_file(path)
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of old formats
-                state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise InputError(f"{path} is no file of weights alone and may hold code, so it was not read: {advice}") from error
+        state: Any = tensors.read(path) if path.suffix.lower() == ".safetensors" else read_torch(path)
+    except InputError:
+        raise
+    except Foreign as error:
+        raise InputError(f"{path} holds {error}; it may hold code, so it was not read: {advice}") from error
     except Exception as error:  # of damaged files there are many kinds
         raise InputError(f"{path} is not a readable file of weights: {first_line(error)}") from error
     for name in ("state_dict", "model"):

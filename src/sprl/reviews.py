@@ -25,9 +25,10 @@ from sprl.data import Preprocess
 from sprl.errors import InputError
 from sprl.files import CONFIG, FLAG, LABELS, REPORT, TRUTH
 from sprl.methods import METHODS
-from sprl.model import blaming, read_config, start_of
+from sprl.model import blaming, read_config
 from sprl.networks import Shape
 from sprl.show import console, say, short
+from sprl.tensors import start_of
 
 ENOUGH = 50  # labels that a person must have checked before the probabilities follow
 PAIRS, SUSPECTS, MOST_CLASSES, WORST_CLASSES = 5, 10, 20, 10  # lines of each

@@ -22,10 +22,11 @@ from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows, Rows, Streamed, place
+from sprl.data.rows import FileRows, Rows, Streamed, free_memory, place
 from sprl.engine import batch_sizes, batches_left, label_issues, never, predict_logits, predicted, start
 from sprl.errors import InputError, pick
 from sprl.generated import Labeller
+from sprl.networks import weight
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
 from sprl.ranks import ALONE, Ranks
 from sprl.state import State, Task, restore, snapshot
@@ -262,6 +263,7 @@ def prepare(
         half_memory=pick("memory", config.memory, ("full", "half")) == "half",
         ranks=ranks,
     )
+    check_room(network, data.shape, num_classes, method.networks, device)
     make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     if beside is not None and beside.data.x_test is data.x_test:
         x_test = beside.x_test
@@ -269,6 +271,14 @@ def prepare(
         x_test = None if data.x_test is None else place(data.x_test, device, config.stream)
     state = start(task, method, make, stepper)
     return Run(config, data, task, state, why, x_test, backbone, pictures, labeller, processes=ranks.count)
+
+
+def check_room(network: str, shape: tuple[int, ...], num_classes: int, count: int, device: torch.device) -> None:
+    """InputError where there is no memory to train so many of the network: the config may be a stranger's."""
+    need, free = 4 * count * weight(network, shape, num_classes), free_memory(device)  # with gradients, and Adam's two moments
+    if need > free:
+        told = f"to train {network} takes {need / 1e9:,.1f} GB for its weights alone, but {free / 1e9:,.1f} GB of memory are free"
+        raise InputError(f"{told}: take a smaller --network")
 
 
 def known_rate(data: Data, config: Config) -> float | None:

@@ -10,6 +10,9 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from sprl.data.rows import free_memory
+from sprl.errors import InputError
+
 KINDS = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
@@ -22,7 +25,8 @@ KINDS = {
     torch.float32: "F32",
     torch.float64: "F64",
 }
-HEADER_BYTES = 2**25  # that a header may have: 300,000 names, or as many rows of metrics; read, it takes up to twenty times that
+HEADER_BYTES = 2**22  # of a file of weights: 40,000 tensors; read, it takes up to twenty times that
+NOTED_BYTES = 2**25  # of a checkpoint, whose header has the metrics of all epochs too
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -58,7 +62,8 @@ class Source:
     def __init__(self, path: Path) -> None:
         from safetensors import safe_open
 
-        check_header(path)
+        check_header(path, NOTED_BYTES)
+        check_memory(path)
         self.file: Any = safe_open(path, framework="pt")  # maps it: tensors take no memory until they are copied
         self.words: dict[str, str] = self.file.metadata() or {}
         self.names = set(self.file.keys())
@@ -82,14 +87,33 @@ class Source:
         return self.file.get_tensor(name)
 
 
-def check_header(path: Path) -> None:
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, mapped: they take memory as they are looked at. ValueError where it is not one."""
+    from safetensors.torch import load_file
+
+    check_header(path, HEADER_BYTES)
+    check_memory(path)
+    return load_file(path)
+
+
+def check_header(path: Path, most: int) -> None:
     """ValueError where the header claims more than the file has, or more than any of ours needs."""
-    size = path.stat().st_size
+    length = int.from_bytes(start_of(path, 8), "little")
+    if not 0 < length <= min(path.stat().st_size - 8, most):
+        raise ValueError(f"{path.name} is not a file of safetensors, or has been cut short")
+
+
+def check_memory(path: Path) -> None:
+    """InputError for a file that is larger than the memory: it can be larger than what it takes on the disk."""
+    size, free = path.stat().st_size, free_memory(torch.device("cpu"))
+    if size > free:
+        raise InputError(f"{path.name} takes {size / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB of memory are free: use a larger machine")
+
+
+def start_of(path: Path, count: int) -> bytes:
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-    if not 0 < length <= min(size - 8, HEADER_BYTES):
-        raise ValueError("it is no file of safetensors, or has been cut short")
+        return file.read(count)
 
 
 def kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

@@ -75,7 +75,7 @@ class Link:
 
     def advice(self, rank: int) -> str:
         """How to go on; the first rank sees whether anything is left to go on with."""
-        name = self.run or (self.ask(lambda: self.store.get(RUN).decode()) if self.has(RUN) else "")
+        name = self.run or (self.ask(lambda: os.fsdecode(self.store.get(RUN))) if self.has(RUN) else "")
         return f"go on with: {to_go_on(name)}" if name and (rank or (Path(name) / CONFIG).is_file()) else "start it again"
 
 
@@ -175,12 +175,12 @@ def announce(ranks: Ranks, name: str) -> None:
     """Where the run is kept, for whoever has to tell how to go on. Without torchrun, which keeps the store, this ends the run."""
     if ranks.link is not None:
         ranks.link.run = name
-        ranks.link.store.set(RUN, name)
+        ranks.link.store.set(RUN, os.fsencode(name))
 
 
 def let_know(ranks: Ranks, name: str | None) -> None:
     """The same to all, in case that store and first rank are lost together; the others say None. "": it cannot be gone on with yet."""
-    found = tell(ranks, None if name is None else name.encode()).decode()
+    found = os.fsdecode(tell(ranks, None if name is None else os.fsencode(name)))
     if ranks.link is not None:
         ranks.link.run = found
 

@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
@@ -10,22 +11,27 @@ from numpy.lib import format as npy
 
 from sprl.data import Array, Data, Preprocess, channels_first, encode
 from sprl.data.columns import EXACT
-from sprl.errors import InputError
+from sprl.errors import InputError, check_file
 
 MOST = 1032  # deflate cannot shrink bytes more than so many times
 
 
-def read(path: Path) -> dict[str, Array]:
-    """All arrays of an .npz file."""
+def read(path: Path, names: Collection[str]) -> dict[str, Array]:
+    """Those of the arrays that an .npz file holds. Others are not unpacked."""
+    check_file(path)
     try:
         with zipfile.ZipFile(path) as archive:
             arrays = {}
             for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name not in names:
+                    continue
+                if name in arrays:
+                    raise ValueError(f"{name} stands there twice")
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                     raise ValueError("compressed in a way that numpy does not use")
                 size = min(member.file_size, MOST * member.compress_size)
                 with archive.open(member) as file:
-                    name = member.filename.removesuffix(".npy")
                     arrays[name] = read_array(file, size, name)
             return arrays
     except Exception as error:  # zipfile, zlib and numpy raise many kinds for damaged files
@@ -33,6 +39,7 @@ def read(path: Path) -> dict[str, Array]:
 
 
 def read_npy(path: Path) -> Array:
+    check_file(path)
     try:
         with path.open("rb") as file:
             return read_array(file, path.stat().st_size)
@@ -69,14 +76,14 @@ def read_rows(path: Path) -> Array:
     """The rows to predict: x of an .npz file, or an .npy file."""
     if not path.is_file():
         raise InputError(f"no such file: {path}")
-    arrays = {"x": read_npy(path)} if path.suffix.lower() == ".npy" else read(path)
+    arrays = {"x": read_npy(path)} if path.suffix.lower() == ".npy" else read(path, ("x",))
     if "x" not in arrays or arrays["x"].ndim == 0:
         raise InputError(f"{path} holds no array 'x' of rows: save it with numpy.savez(path, x=...)")
     return arrays["x"]
 
 
 def load(path: Path) -> Data:
-    arrays = read(path)
+    arrays = read(path, ("x", "y", "x_test", "y_test"))
     for name in ("x", "y"):
         if name not in arrays:
             raise InputError(f"{path} holds no array {name!r}: save it with numpy.savez(path, x=..., y=...)")
@@ -143,6 +150,11 @@ def check_labels(path: Path, name: str, y: Array) -> Array:
         told = f": of one-hot labels take {name}.argmax(1)" if y.ndim == 2 else ""
         raise InputError(f"{path}: {name} must be one whole number or string a row, got {y.dtype} of shape {y.shape}{told}")
     try:
-        return np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
+        y = np.char.decode(y, "utf-8") if y.dtype.kind == "S" else y
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {name} holds bytes that are not UTF-8: {error}") from error
+    try:
+        "".join(map(str, set(y.tolist()))).encode()
+    except ValueError as error:  # half a character, or a number that stands for none
+        raise InputError(f"{path}: {name} holds text that cannot be written as UTF-8: {error}") from error
+    return y

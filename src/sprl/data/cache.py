@@ -28,9 +28,12 @@ def folder() -> Path:
     """$SPRL_CACHE, else sprl in the user's cache folder."""
     if os.environ.get("SPRL_CACHE"):
         return Path(os.environ["SPRL_CACHE"])
-    if os.name == "nt":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "sprl" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sprl"
+    try:
+        if os.name == "nt":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "sprl" / "cache"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sprl"
+    except RuntimeError:
+        raise InputError("there is no home folder to keep the cache in: set SPRL_CACHE to a folder that can be written to") from None
 
 
 def key(parts: Iterable[bytes]) -> str:

@@ -1,8 +1,10 @@
 """What DATA on the command line may be, and other labels for it."""
 
 import csv
+import os
 import warnings
 from collections import Counter
+from dataclasses import replace
 from itertools import dropwhile
 from pathlib import Path
 
@@ -21,6 +23,11 @@ KINDS = f"data is a set ({', '.join(SETS)}), a folder with a folder of pictures 
 
 def load(data: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
     """A set by its name, a folder or a file, looked for in `data_dir` too."""
+    found = find(data, data_dir, how)
+    return replace(found, name=folder.text(os.fsencode(found.name)))  # that of a file need not be text
+
+
+def find(data: str, data_dir: str | None, how: How) -> Data:
     if data == "digits":
         return digits.load()
     if data in SETS:

@@ -120,6 +120,8 @@ def read(folder: Path, files: dict[str, int], layout: Layout) -> tuple[Array, Ar
 
 def class_names(path: Path, known: tuple[str, ...]) -> tuple[str, ...]:
     """As the file tells them, or the known ones where it does not tell as many."""
+    if not path.is_file():
+        return known
     try:
         with path.open(encoding="utf-8") as file:
             names = tuple(line.strip() for line in file.read(100_000).splitlines() if line.strip())

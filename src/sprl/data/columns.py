@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +182,8 @@ def by_name(frame: pd.DataFrame) -> dict[str, pd.Series]:
     names = [str(name) for name in frame.columns]
     columns = {name: frame.iloc[:, i] for i, name in enumerate(names)}
     if len(columns) < len(names):
-        raise InputError(f"the table has more than one column {next(n for n in names if names.count(n) > 1)!r}: rename them")
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise InputError(f"the table has more than one column {twice!r}: rename them")
     return columns
 
 
@@ -277,6 +278,6 @@ def some(names: Iterable[str], most: int = 10) -> str:
 
 def hint(lacking: Sequence[str], there: Iterable[str]) -> str:
     """Which of the columns that are there may be meant."""
-    near = {name: difflib.get_close_matches(name, list(there), n=1) for name in lacking[:10]}
+    near = {name: nearest(name, list(there)) for name in lacking[:10]}
     found = [f"{match[0]!r} for {name!r}" for name, match in near.items() if match]
     return f"; did you mean {', '.join(found)}?" if found else ""

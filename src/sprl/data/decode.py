@@ -10,15 +10,25 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import IO, Any, NamedTuple
 
 from PIL import Image, UnidentifiedImageError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where each decoder takes what it needs
+    fcntl = None  # type: ignore[assignment]
 
 # What may be opened. Formats that call other programs or hold programs (EPS, PDF, ...) are left out.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000")
 GREY = ("L", "1", "LA")
 ORIENTATION = 0x0112  # EXIF's tag
 FILTERS = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+ROOM, SHARE = 2**27, 2**20  # pixels that all decoders together may hold, a pixel taking up to 24 bytes; those that nobody counts
+STRIP = 256  # rows of pixels
+Room = Callable[[int], AbstractContextManager[Any]]
 TOO_LARGE = f"more pixels than Pillow's limit of {Image.MAX_IMAGE_PIXELS:,}"
 
 
@@ -73,11 +83,11 @@ def is_turned(image: Image.Image) -> bool:
     return image.getexif().get(ORIENTATION, 1) in (5, 6, 7, 8)
 
 
-def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
+def decode(file: str | bytes | IO[bytes], resize: Resize, room: Room = nullcontext) -> tuple[bytes, bool]:
     """The pixels as planes of red, green and blue, and whether the picture is grey (then the three are equal)."""
     try:
         with Image.open(plain(file), formats=FORMATS) as image:
-            return planes(image, resize)
+            return planes(image, resize, room)
     except BadPicture:
         raise
     except UnidentifiedImageError:
@@ -91,16 +101,24 @@ def decode(file: str | bytes | IO[bytes], resize: Resize) -> tuple[bytes, bool]:
         raise BadPicture(" ".join(reason.split())[:100] or type(error).__name__) from None
 
 
-def planes(image: Image.Image, resize: Resize) -> tuple[bytes, bool]:
+def planes(image: Image.Image, resize: Resize, room: Room = nullcontext) -> tuple[bytes, bool]:
+    """The same of a picture that is open; `room` says when there is room for its pixels."""
     tiles = getattr(image, "tile", None)
     if image.mode[0] in "IF" or (tiles and ";16" in str(tiles[0][3])):
         raise BadPicture("more than 8 bits a channel: save it with 8")
     if Image.MAX_IMAGE_PIXELS and image.width * image.height > Image.MAX_IMAGE_PIXELS:
         raise BadPicture(TOO_LARGE)  # Pillow itself only warns up to twice as many
-    full, target = image.size, (resize.width, resize.height)
+    full = image.size
     if image.format == "JPEG":  # decode large photos at a half, a quarter or an eighth, but never below twice the size that is needed
-        least = round(2 * max(target) / resize.crop)
+        least = round(2 * max(resize.width, resize.height) / resize.crop)
         image.draft(None, (least, least))
+    width, height = full if "progressive" in image.info else image.size  # whose coefficients are all held
+    with room(width * height):
+        return loaded(image, full, resize)
+
+
+def loaded(image: Image.Image, full: tuple[int, int], resize: Resize) -> tuple[bytes, bool]:
+    target = resize.width, resize.height
     image.load()
     if (image.info or image.format == "TIFF") and image.getexif().get(ORIENTATION, 1) != 1:
         from PIL import ImageOps
@@ -119,11 +137,14 @@ def planes(image: Image.Image, resize: Resize) -> tuple[bytes, bool]:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """What is transparent shows a white page."""
-    image = image.convert("RGBA")
-    page = Image.new("RGBA", image.size, "white")
-    page.alpha_composite(image)
-    return page.convert("RGB")
+    """What is transparent shows a white page. Strip by strip, as a large picture has no room for three more of its size."""
+    page = Image.new("RGB", image.size)
+    for top in range(0, image.height, STRIP):
+        part = image.crop((0, top, image.width, min(top + STRIP, image.height))).convert("RGBA")
+        white = Image.new("RGBA", part.size, "white")
+        white.alpha_composite(part)
+        page.paste(white.convert("RGB"), (0, top))
+    return page
 
 
 def cover(image: Image.Image, full: tuple[int, int], resize: Resize) -> Image.Image:
@@ -150,6 +171,26 @@ def cover(image: Image.Image, full: tuple[int, int], resize: Resize) -> Image.Im
     return image.crop((left, top, left + target[0], top + target[1]))
 
 
+def shared_room(file: IO[bytes]) -> Room:
+    """Room for ROOM pixels at a time among all processes that have the file open. Every SHARE of them is a byte of it that is locked, all
+    those of a picture at once; the system frees them with the process."""
+
+    @contextmanager
+    def room(pixels: int) -> Iterator[None]:
+        count = min(pixels, ROOM) // SHARE
+        if fcntl is None or not count:
+            yield
+            return
+        start = os.getpid() % (ROOM // SHARE - count + 1)
+        fcntl.lockf(file, fcntl.LOCK_EX, count, start)
+        try:
+            yield
+        finally:
+            fcntl.lockf(file, fcntl.LOCK_UN, count, start)
+
+    return room
+
+
 def work(lines: IO[bytes], report: IO[str]) -> None:
     """A worker: the rule, the cache file and blocks of files in; rows written in place, a line a block out.
 
@@ -161,6 +202,7 @@ def work(lines: IO[bytes], report: IO[str]) -> None:
     nothing = bytes(3 * resize.height * resize.width)
     # paths stay bytes: not every name is text
     with open(next(words), "r+b", buffering=0) as out:
+        room = shared_room(out)
         for first in words:
             if not first:
                 break
@@ -168,7 +210,7 @@ def work(lines: IO[bytes], report: IO[str]) -> None:
             rows = []
             for i in range(start, start + count):
                 try:
-                    row, is_grey = decode(next(words), resize)
+                    row, is_grey = decode(next(words), resize, room)
                     grey = grey and is_grey
                 except BadPicture as error:
                     row = nothing

@@ -97,19 +97,20 @@ def is_folder(entry: os.DirEntry[bytes]) -> bool:
         return False
 
 
-def pictures_below(folder: bytes, others: Counter[str], above: set[tuple[int, int]]) -> Iterator[bytes]:
-    """Paths of all pictures, links followed but never back into a folder that they are in."""
-    here = identity(folder)
-    if here in above:
-        return
-    for name, is_folder in entries(folder):
-        path = os.path.join(folder, name)
-        suffix = os.path.splitext(name)[1].lower()
+def pictures_below(folder: bytes, others: Counter[str], seen: set[tuple[int, int]]) -> Iterator[bytes]:
+    """Paths of all pictures. Links are followed, but into no folder that has been `seen`."""
+    left = [(folder, True)]
+    while left:
+        path, is_folder = left.pop()
+        suffix = os.path.splitext(path)[1].lower()
         if is_folder:
-            yield from pictures_below(path, others, above | {here})
+            here = identity(path)
+            if here not in seen:
+                seen.add(here)
+                left += [(os.path.join(path, name), below) for name, below in reversed(entries(path))]
         elif suffix in SUFFIXES:
             yield path
-        elif name.lower() not in (b"thumbs.db", b"desktop.ini"):
+        elif os.path.basename(path).lower() not in (b"thumbs.db", b"desktop.ini"):
             others[text(suffix) or "without a suffix"] += 1
 
 

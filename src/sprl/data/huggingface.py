@@ -6,7 +6,10 @@ import io
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from sprl.data.decode import Resize
 from sprl.errors import InputError, SprlWarning
 
 BLOCK = 256  # pictures read at a time
+LARGE = 2**22  # pixels of one that is decoded while no other such is
 
 
 def is_saved(folder: Path) -> bool:
@@ -96,10 +100,15 @@ def load_pictures(name: str, parts: Sequence[Any], files: Sequence[pictures.File
     resize = how.resize or pictures.find_size(sample(parts[0]))
     x = np.zeros((len(files), 3, resize.height, resize.width), dtype=np.uint8)
     bad: dict[int, str] = {}
-    all_grey = True
+    all_grey, one = True, Lock()
+
+    def room(pixels: int) -> AbstractContextManager[Any]:
+        return one if pixels > LARGE else nullcontext()
+
     with warnings.catch_warnings(), ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
         warnings.simplefilter("ignore")  # of odd metadata; what is bad is reported
-        for i, found in enumerate(result for block in blocks(parts) for result in threads.map(lambda cell: pixels(cell, resize), block)):
+        made = partial(pixels, resize=resize, room=room)
+        for i, found in enumerate(result for block in blocks(parts) for result in threads.map(made, block)):
             if isinstance(found, str):
                 bad[i] = found
             else:
@@ -127,10 +136,10 @@ def file_of(cell: Any) -> io.BytesIO | str | None:
     return io.BytesIO(cell["bytes"]) if cell["bytes"] else cell["path"]
 
 
-def pixels(cell: Any, resize: Resize) -> tuple[bytes, bool] | str:
+def pixels(cell: Any, resize: Resize, room: decode.Room) -> tuple[bytes, bool] | str:
     """What `decode` gives, or why there is nothing."""
     file = file_of(cell)
     try:
-        return decode.decode(file, resize) if file else "no picture"
+        return decode.decode(file, resize, room) if file else "no picture"
     except decode.BadPicture as error:
         return str(error)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
+from sprl import torchfile
 from sprl.data import Array, arrays
 from sprl.errors import InputError, pick
 
@@ -53,12 +51,13 @@ def read(folder: Path, which: str, clean: Array, name: str = "cifar10") -> Array
             f"and put it in {folder} or {folder / 'cifar-n'}"
         )
     if path.suffix == ".npz":
-        found, true, given = arrays.read(path), "clean", which
+        found, true, given = arrays.read(path, ("clean", which)), "clean", which
     else:
         found, true, given = read_published(path), "clean_label", source.labels[which]
     for key in (true, given):
         if key not in found:
-            raise InputError(f"{path} holds no labels {key!r}, only: {', '.join(map(str, found)) or 'none'}")
+            others = f", only: {', '.join(map(str, found)) or 'none'}" if path.suffix == ".pt" else ""
+            raise InputError(f"{path} holds no labels {key!r}{others}")
         y = found[key]
         if y.dtype.kind not in "iu" or y.shape != clean.shape or ((y < 0) | (y >= source.classes)).any():
             raise InputError(f"{path}: {key} must hold {len(clean):,} numbers from 0 to {source.classes - 1}")
@@ -71,42 +70,12 @@ def read(folder: Path, which: str, clean: Array, name: str = "cifar10") -> Array
     return found[given].astype(np.int64)
 
 
-class PickledType:
-    """Stands in for numpy.dtype."""
-
-    def __init__(self, code: str, *flags: object) -> None:
-        self.code = code
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.code = state[1] + self.code  # the order of the bytes
-
-
-class PickledArray:
-    """Stands in for numpy.ndarray: keeps what numpy would be given, and numpy is given none but plain numbers."""
-
-    def __init__(self, *anything: object) -> None:
-        self.values: Array = np.empty(0)
-
-    def __setstate__(self, state: tuple[int, tuple[int, ...], PickledType, bool, bytes]) -> None:
-        _, shape, kind, _, data = state
-        if kind.code[0] not in "<>|=" or kind.code[1:] not in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
-            raise ValueError(kind.code)
-        self.values = np.frombuffer(data, np.dtype(kind.code)).reshape(shape)
-
-
-ALLOWED: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
-    (PickledType, "numpy.dtype"),
-    (PickledArray, "numpy.ndarray"),
-    (PickledArray, "numpy.core.multiarray._reconstruct"),
-    (PickledArray, "numpy._core.multiarray._reconstruct"),
-]
-
-
 def read_published(path: Path) -> dict[str, Array]:
-    """The arrays of the publishers' file. It is a pickle, so nothing it names is looked up but what stands in for numpy's arrays."""
+    """The arrays of the publishers' file."""
     try:
-        with torch.serialization.safe_globals(ALLOWED):
-            found = torch.load(path, map_location="cpu", weights_only=True)
-        return {str(key): value.values if isinstance(value, PickledArray) else np.asarray(value) for key, value in found.items()}
-    except Exception as error:  # whatever a damaged or hostile pickle leads to
+        found = torchfile.read_torch(path)
+        return {str(key): np.asarray(value.values if isinstance(value, torchfile.Array) else value) for key, value in found.items()}
+    except InputError:
+        raise
+    except Exception as error:  # of damaged and of hostile files there are many kinds
         raise InputError(f"{path} holds something else than plain arrays, or is damaged; nothing in it was run: get it again") from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from sprl.data import Data, How, pictures
 from sprl.data.decode import Resize
 from sprl.data.pictures import File
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, check_file
 
 SIZE = Resize(32, 32, squash=True)  # as in the paper: every picture, whatever its sides
 SOME = 3  # missing pictures that a message names
@@ -76,6 +76,7 @@ class PictureSet:
 
 def lines(path: Path) -> list[str]:
     """Of a text file, those that are not blank."""
+    check_file(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:

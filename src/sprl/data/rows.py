@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,34 @@ from sprl.errors import InputError
 Array = NDArray[Any]
 
 
+class File:
+    """A file that stays open, also where its name is removed; several threads read it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.opened = FileIO(path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be read any more ({error.strerror}): has the cache been cleared?") from error
+        self.turn = Lock()
+        weakref.finalize(self, self.opened.close)
+
+    def fill(self, view: memoryview, place: int) -> None:
+        """With the bytes from `place` on."""
+        done = 0
+        while done < len(view):  # one reading stops at 2 GB
+            count = self.read(view[done:], place + done)
+            if not count:
+                raise InputError(f"{self.opened.name} has been cut short: clear the cache with `sprl data --clear-cache`")
+            done += count
+
+    def read(self, view: memoryview, place: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self.opened.fileno(), [view], place)
+        with self.turn:
+            self.opened.seek(place)
+            return self.opened.readinto(view) or 0
+
+
 @dataclass(frozen=True)
 class FileRows:
     """Rows of uint8 in a file, read by position: to whoever indexes it, a tensor on the CPU."""
@@ -31,8 +61,12 @@ class FileRows:
     places: Array  # [N] which row of the file
     stride: int  # bytes from one row of the file to the next
     shape_of_row: tuple[int, ...]  # what is read of each, from its first byte on
+    file: File | None = field(default=None, repr=False, compare=False)  # opened once, so that nobody can take it away
     dtype = torch.uint8
     device = torch.device("cpu")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "file", self.file or File(self.path))
 
     def __len__(self) -> int:
         return len(self.places)
@@ -53,31 +87,16 @@ class FileRows:
     def read(self, index: Tensor, into: Tensor) -> None:
         """Fill `into` [B, *shape]. By reading, not mapping: mapped pages would count as this process's memory."""
         places, rows = self.places[index.numpy()], into.flatten(1).numpy()
-        try:
-            file = FileIO(self.path)  # a handle of its own: several threads read
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be read any more ({error.strerror}): has the cache been cleared?") from error
-        with file:
-            if self.row_bytes == self.stride and len(places) and (np.diff(places) == 1).all():  # in order, as when predicting
-                file.seek(int(places[0]) * self.stride)
-                fill(file, rows.reshape(-1).data)
-                return
-            for place, row in zip(places.tolist(), rows, strict=True):
-                file.seek(place * self.stride)
-                fill(file, row.data)
+        assert self.file is not None
+        if self.row_bytes == self.stride and len(places) and (np.diff(places) == 1).all():  # in order, as when predicting
+            self.file.fill(rows.reshape(-1).data, int(places[0]) * self.stride)
+            return
+        for place, row in zip(places.tolist(), rows, strict=True):
+            self.file.fill(row.data, place * self.stride)
 
     @property
     def row_bytes(self) -> int:
         return math.prod(self.shape_of_row)
-
-
-def fill(file: FileIO, view: memoryview) -> None:
-    done = 0
-    while done < len(view):  # one reading stops at 2 GB
-        count = file.readinto(view[done:])
-        if not count:
-            raise InputError(f"{file.name} has been cut short: clear the cache with `sprl data --clear-cache`")
-        done += count
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 from sprl.cells import refuse_separators
 from sprl.data import TELLING, Array, Data, How, Preprocess, pictures
 from sprl.data.columns import EXACT, TEXT, Columns, some, texts
-from sprl.errors import InputError, SprlWarning
+from sprl.errors import InputError, SprlWarning, check_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -228,6 +228,7 @@ def read(path: Path, exact: Collection[str], text: Collection[str] = ()) -> pd.D
     """The table as it is. Of CSV files the columns `exact` are text in which "NA" is a name like another, and `text` text."""
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"cannot read {path}: a table is a file named {', '.join(SUFFIXES)}")
+    check_file(path)
     try:
         frame = read_parquet(path) if path.suffix.lower() == ".parquet" else read_csv(path, exact, text)
     except OSError as error:
@@ -266,6 +267,8 @@ def read_csv(path: Path, exact: Collection[str], text: Collection[str]) -> pd.Da
                 skipinitialspace=True,
                 low_memory=False,  # would guess a column's type piece by piece
             )
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path} holds nothing but blanks") from None
     except pd.errors.ParserError as error:
         refuse_ragged(path, raw, separator, len(header))
         raise InputError(f"{path} is not a readable CSV file: {str(error).strip().split('C error: ')[-1]}") from None

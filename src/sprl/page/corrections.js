@@ -3,13 +3,14 @@
 const HEADER = ["id", "given_label", "corrected_label", "verdict"];
 const NUMBER = /^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$/i;
 
-/** The text as no spreadsheet runs it. */
+/** The text as no spreadsheet runs it, as in cells.py. */
 function guard(text) {
-  return /^[=+\-@\t\r']/.test(text) && !NUMBER.test(text) ? "'" + text : text;
+  if (NUMBER.test(text)) return text;
+  return text.replace(/(^|[;\t\r\n])(?="*[=+\-@\uff1d\uff0b\uff0d\uff20]|')/g, "$1'").replace(/^(?=[\t\r\n])/, "'");
 }
 
 function unguard(cell) {
-  return cell.startsWith("'") ? cell.slice(1) : cell;
+  return cell.replace(/(^|[;\t\r\n])'/g, "$1");
 }
 
 function quote(cell) {
