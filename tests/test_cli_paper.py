@@ -342,7 +342,6 @@ def test_the_records_that_are_kept_here_stand_beside_the_paper(capsys):
         ("standard", "better"),
         ("co-teaching", "reproduced"),
         ("sprl", "not run"),
-        ("sprl-published", "not run"),
     ]
 
 
