@@ -137,7 +137,7 @@ def test_killed_before_any_move_of_a_file_it_ends_as_the_unbroken_run(home, caps
             assert sprl(capsys, *words, "--out", at)[0] == 0
             break
         if at == 0:
-            assert {p.name for p in (home / "0").iterdir()} == {".lock", ".part-config.json"}
+            assert [p.name[:6] for p in sorted((home / "0").iterdir())] == [".lock", ".part-"]
             assert sprl(capsys, *words, "--out", at)[0] == 0  # the folder counts as empty
         else:
             code, out, error = sprl(capsys, "train", "--resume", at)
@@ -145,7 +145,7 @@ def test_killed_before_any_move_of_a_file_it_ends_as_the_unbroken_run(home, caps
             assert ("from the beginning" in out) == (at < 2)
         assert results(home / str(at)) == results(home / "whole")
         assert not list((home / str(at)).glob(".part-*"))
-    assert 15 < at < 59
+    assert 12 < at < 59
 
 
 def test_a_config_repeats_its_run_and_holds_no_half_written_file(home, capsys):
