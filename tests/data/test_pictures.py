@@ -2,7 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from contextlib import nullcontext
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -119,6 +123,50 @@ def test_large_jpegs_are_decoded_smaller_with_nearly_the_same_result(tmp_path):
     path = save(tmp_path / "a.jpg", image, quality=95)
     plain = np.asarray(Image.open(path).resize((42, 32), Image.Resampling.BICUBIC).crop((5, 0, 37, 32)), int)
     assert np.abs(pixels(path, Resize(32, 32)).astype(int) - plain)[..., :2].mean() < 2
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "RGB"])
+def test_strip_by_strip_it_shows_the_same_white_page(mode):
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 256, (2 * decode.STRIP + 7, 9, 4), dtype=np.uint8), "RGBA")
+    if mode == "P":
+        image = image.convert("RGB").quantize(16)
+        image.info["transparency"] = 3
+    else:
+        image = image.convert("RGB").quantize(16).convert("PA") if mode == "PA" else image.convert(mode)
+        image.info |= {"transparency": image.getpixel((0, 0))} if mode == "RGB" else {}
+    whole = image.convert("RGBA")
+    page = Image.new("RGBA", image.size, "white")
+    page.alpha_composite(whole)
+    assert decode.on_white(image).tobytes() == page.convert("RGB").tobytes()
+
+
+def test_decoders_share_their_room(tmp_path):
+    """Of pictures that together have no room, one waits; while it holds the other, and no longer."""
+    fcntl = pytest.importorskip("fcntl")
+    (tmp_path / "rows").touch()
+    program = (
+        "import sys; from sprl.data.decode import shared_room\n"
+        "with open(sys.argv[1], 'r+b') as file, shared_room(file)(int(sys.argv[2])): print('in', flush=True); sys.stdin.read()"
+    )
+    for first, second, together in ((decode.ROOM, 2 * decode.SHARE, False), (decode.ROOM, decode.SHARE - 1, True)):
+        with (tmp_path / "rows").open("r+b") as file:
+            words = [sys.executable, "-c", program, tmp_path / "rows", str(first)]
+            with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+                assert other.stdout.readline() == "in\n"
+                with mock.patch.object(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB):  # rather than wait
+                    with nullcontext() if together else pytest.raises(OSError), decode.shared_room(file)(second):
+                        pass
+            with mock.patch.object(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB), decode.shared_room(file)(decode.ROOM):
+                pass
+
+
+@pytest.mark.parametrize(("name", "settings", "asked"), [("a.png", {}, 64 * 48), ("a.jpg", {}, 16 * 12), ("b.jpg", {"progressive": True}, 64 * 48)])
+def test_room_is_asked_for_what_is_decoded(tmp_path, name, settings, asked):
+    noise(48, 64, 3).save(tmp_path / name, **settings)
+    seen = []
+    decode.decode(str(tmp_path / name), Resize(6, 6), lambda pixels: nullcontext(seen.append(pixels)))
+    assert seen == [asked]
 
 
 def test_more_than_eight_bits_are_refused(tmp_path):
