@@ -157,7 +157,9 @@ def test_a_link_to_a_file_that_the_user_named_is_a_file(home, capsys):
     said(capsys)
 
 
-@pytest.mark.parametrize(("resumed", "why"), [(True, "checkpoint.pt do not fit together: the network"), (False, "take a smaller --network")])
+@pytest.mark.parametrize(
+    ("resumed", "why"), [(True, "checkpoint.pt do not fit together: the network"), (False, "take a smaller --network")]
+)
 def test_the_network_of_a_strangers_config_takes_no_memory(home, capsys, monkeypatch, resumed, why):
     assert command("train", "pets.npz", *BRIEF, "--out", "run") == 0
     os.remove("run/summary.json")

@@ -141,31 +141,31 @@ def test_strip_by_strip_it_shows_the_same_white_page(mode):
     assert decode.on_white(image).tobytes() == page.convert("RGB").tobytes()
 
 
-def test_decoders_share_their_room(tmp_path):
-    """Of pictures that together have no room, one waits; while it holds the other, and no longer."""
+@pytest.mark.parametrize(("pixels", "together"), [(2 * decode.SHARE, False), (decode.SHARE - 1, True)])
+def test_decoders_share_their_room(tmp_path, pixels, together):
+    """Of pictures that have no room together one waits, until the other is done."""
     fcntl = pytest.importorskip("fcntl")
-    (tmp_path / "rows").touch()
     program = (
-        "import sys; from sprl.data.decode import shared_room\n"
-        "with open(sys.argv[1], 'r+b') as file, shared_room(file)(int(sys.argv[2])): print('in', flush=True); sys.stdin.read()"
+        "import sys; from sprl.data.decode import ROOM, shared_room\n"
+        "with open(sys.argv[1], 'r+b') as file, shared_room(file)(ROOM): print('in', flush=True); sys.stdin.read()"
     )
-    for first, second, together in ((decode.ROOM, 2 * decode.SHARE, False), (decode.ROOM, decode.SHARE - 1, True)):
-        with (tmp_path / "rows").open("r+b") as file:
-            words = [sys.executable, "-c", program, tmp_path / "rows", str(first)]
-            with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-                assert other.stdout.readline() == "in\n"
-                with mock.patch.object(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB):  # rather than wait
-                    with nullcontext() if together else pytest.raises(OSError), decode.shared_room(file)(second):
-                        pass
-            with mock.patch.object(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB), decode.shared_room(file)(decode.ROOM):
+    (tmp_path / "rows").touch()
+    at_once = mock.patch.object(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB)  # rather than wait
+    with (tmp_path / "rows").open("r+b") as file, at_once:
+        words = [sys.executable, "-c", program, tmp_path / "rows"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "in\n"
+            with nullcontext() if together else pytest.raises(BlockingIOError), decode.shared_room(file)(pixels):
                 pass
+        with decode.shared_room(file)(decode.ROOM):
+            pass
 
 
-@pytest.mark.parametrize(("name", "settings", "asked"), [("a.png", {}, 64 * 48), ("a.jpg", {}, 16 * 12), ("b.jpg", {"progressive": True}, 64 * 48)])
-def test_room_is_asked_for_what_is_decoded(tmp_path, name, settings, asked):
-    noise(48, 64, 3).save(tmp_path / name, **settings)
+@pytest.mark.parametrize(("how", "asked"), [({"format": "png"}, 64 * 48), ({}, 16 * 12), ({"progressive": True}, 64 * 48)])
+def test_room_is_asked_for_what_is_decoded(tmp_path, how, asked):
+    noise(48, 64, 3).save(tmp_path / "a.jpg", **how)
     seen = []
-    decode.decode(str(tmp_path / name), Resize(6, 6), lambda pixels: nullcontext(seen.append(pixels)))
+    decode.decode(str(tmp_path / "a.jpg"), Resize(6, 6), lambda pixels: nullcontext(seen.append(pixels)))
     assert seen == [asked]
 
 
