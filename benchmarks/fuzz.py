@@ -27,7 +27,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sprl.data import How, arrays, cifar, clothing1m, decode, food101, human, idx, mini_imagenet, pictures, sets
+from sprl import corrections, files, model, store
+from sprl.config import Config
+from sprl.corrections import labels_hash
+from sprl.data import How, Preprocess, arrays, cifar, clothing1m, decode, food101, human, idx, mini_imagenet, pictures, sets
 from sprl.data.catalogue import load, relabel
 from sprl.errors import InputError
 from sprl.photos import read_weights
@@ -191,6 +194,81 @@ def human_published(which: str) -> bytes:
     return saved(lambda file: torch.save({"clean_label": Y, which: Y}, file))
 
 
+def torch_archive(program: bytes) -> bytes:
+    """As torch.save lays one out, around a pickle."""
+
+    def write(file: io.BytesIO) -> None:
+        with zipfile.ZipFile(io.BytesIO(weights())) as whole, zipfile.ZipFile(file, "w") as archive:
+            for name in whole.namelist():
+                archive.writestr(name, program if name.endswith("data.pkl") else whole.read(name))
+
+    return saved(write)
+
+
+def weights() -> bytes:
+    return saved(lambda file: torch.save(STATE, file))
+
+
+def weights_pickle() -> bytes:
+    with zipfile.ZipFile(io.BytesIO(weights())) as archive:
+        return archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+
+
+def weights_directory() -> bytes:
+    """The end of the archive: what lies where, and the end records."""
+    return weights()[weights().index(b"PK\1\2") :]
+
+
+MODEL = {
+    "classes": ["a", "b", "c"],
+    "preprocess": vars(Preprocess.fit(X)),
+    "resize": None,
+    "columns": {"columns": [{"name": name, "kind": "number", "mean": [0.5], "values": []} for name in "wxyz"]},
+}
+
+
+def run_config() -> bytes:
+    config = Config(data="a.npz", network="mlp:depth=0", method="standard", epochs=3, batch_size=16, lr=0.01)
+    return json.dumps({**config.to_json(), "model": MODEL}, indent=2).encode()
+
+
+def read_run_config(path: Path) -> None:
+    """As --resume does, with a checkpoint of the config's own size."""
+    config, stored = model.read_config(path)
+    model.check_checkpoint(path, config, stored)
+
+
+def labels_csv() -> bytes:
+    shares = "0.9,0.5,0.25,False"
+    header = ",".join((*files.NAMES, *files.PROBABILITIES, files.FLAG))
+    return (header + "\n" + "".join(f"r{i},{'abc'[y]},{'abc'[y]},{shares}\n" for i, y in enumerate(Y))).encode()
+
+
+def read_labels_csv(path: Path) -> None:
+    assert set(files.read_labels(path.parent, MODEL["classes"]).table["given_label"]) <= set(MODEL["classes"])
+
+
+def corrections_csv() -> bytes:
+    rows = "".join(f"r{i},{'abc'[i % 3]},{'abc'[(i + 1) % 3]},accepted\n" for i in range(9))
+    return f"# sprl corrections, run=0, labels={labels_hash(ROWS_IDS, GIVEN)}\n{','.join(corrections.COLUMNS)}\n{rows}".encode()
+
+
+def read_corrections(path: Path) -> None:
+    path.with_name("config.json").write_bytes(run_config())
+    path.with_name("labels.csv").write_bytes(labels_csv())
+    found = corrections.read(path, corrections.Labelled.read(path.parent))
+    assert len(found.rows) == len(found.labels) == len(found.verdicts)
+
+
+ROWS_IDS, GIVEN = [f"r{i}" for i in range(len(Y))], ["abc"[y] for y in Y]
+RECORD = min((Path(__file__).parents[1] / "results" / "records").glob("*.json"))
+
+
+def read_record(path: Path) -> None:
+    if store.read(path.parent, path.stem) is None:
+        raise InputError("no record")
+
+
 FORMATS = {
     "npz": Format("a.npz", lambda: saved(lambda file: np.savez(file, **NPZ)), read_data),
     "npz-compressed": Format("a.npz", lambda: saved(lambda file: np.savez_compressed(file, **NPZ)), read_data),
@@ -220,6 +298,12 @@ FORMATS = {
         "CIFAR-100_human.pt", lambda: human_published("noisy_label"), lambda path: human.read(path.parent, "noisy", Y, "cifar100")
     ),
     "weights-pth": Format("a.pth", lambda: saved(lambda file: torch.save(STATE, file)), read_weights),
+    "weights-pth-inside": Format("a.pth", weights_pickle, read_weights, torch_archive),
+    "weights-pth-directory": Format("a.pth", weights_directory, read_weights, lambda end: weights()[: weights().index(b"PK\1\2")] + end),
+    "config": Format("config.json", run_config, read_run_config),
+    "labels-csv": Format("labels.csv", labels_csv, read_labels_csv),
+    "corrections": Format("corrections.csv", corrections_csv, read_corrections),
+    "record": Format(RECORD.name, RECORD.read_bytes, read_record),
     "weights-safetensors": Format("a.safetensors", safetensors, read_weights),
     **{kind.lower(): picture(kind) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")},
 }

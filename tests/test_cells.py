@@ -4,12 +4,14 @@ import csv
 import io
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sprl.cells import NUMBER, guard, guarded, lines, read, unguard, write
+from sprl.cells import NUMBER, check_header, guard, guarded, lines, read, unguard, write
+from sprl.data.columns import by_name
 from sprl.errors import InputError
 
 odd = st.one_of(
@@ -138,6 +140,25 @@ def test_what_is_no_table_is_refused(tmp_path, content, message):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(InputError, match=message):
         read(tmp_path / "a.csv")
+
+
+def test_of_very_many_columns_the_one_that_is_there_twice_is_found_at_once(tmp_path):
+    class Name(str):
+        compared = 0
+
+        def __eq__(self, other):
+            Name.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    header = [Name(f"c{i}") for i in range(5000)] + [Name("c4999")]
+    with pytest.raises(InputError, match="more than one column 'c4999'"):
+        check_header(tmp_path, header)
+    frame = pd.DataFrame(np.zeros((1, 5001)), columns=header)
+    with pytest.raises(InputError, match="more than one column 'c4999'"):
+        by_name(frame)
+    assert Name.compared < 10 * len(header)
 
 
 def test_a_file_that_is_not_there(tmp_path):

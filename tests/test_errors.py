@@ -18,6 +18,13 @@ def test_the_nearest_name_or_all_of_a_few():
         pick("kind", "zebra", [f"k{i}" for i in range(MANY)])
 
 
+def test_names_are_compared_only_while_that_is_quick(monkeypatch):
+    monkeypatch.setattr("difflib.get_close_matches", None)  # which would be called
+    options = [f"{'ab' * 500}{i}" for i in range(100)]
+    with pytest.raises(InputError, match=r"choose from: .* and 95 more$"):
+        pick("class", "ab" * 500 + "x", options)
+
+
 def test_of_many_names_the_nearest_few_and_their_number():
     classes = [f"class number {i:04}" for i in range(999)] + ["zeppelin"]
     with pytest.raises(InputError, match=r"choose from: zeppelin, .*, .*, .*, .* and 995 more$") as told:

@@ -1,12 +1,14 @@
 """Rows and labels as they come: what is kept, and what is refused in one line."""
 
 import re
+import warnings
+import zipfile
 
 import numpy as np
 import pytest
 import torch
 
-from sprl.data import Preprocess, check_learnable, digits, encode
+from sprl.data import Preprocess, arrays, check_learnable, digits, encode
 from sprl.data.catalogue import load, relabel
 from sprl.errors import InputError, SprlWarning
 
@@ -174,6 +176,35 @@ GOOD = {"x": np.eye(4), "y": np.array([0, 1, 0, 1])}
 def test_files_that_cannot_be_used(tmp_path, arrays, message):
     with pytest.raises(InputError, match=message):
         load(save(tmp_path / "bad.npz", **arrays))
+
+
+def test_only_the_arrays_that_are_asked_for_are_unpacked(tmp_path):
+    """The others are damaged, so that to read them would fail; they are named among the first and the last."""
+    x, y = np.arange(12.0).reshape(6, 2), np.arange(6) % 2
+    np.savez_compressed(tmp_path / "a.npz", a=x, x=x, y=y, z=np.arange(1000))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        for name in ("a.npy", "z.npy"):
+            content[archive.getinfo(name).header_offset + 60] ^= 255
+    (tmp_path / "a.npz").write_bytes(content)
+    assert load(str(tmp_path / "a.npz")).y.tolist() == y.tolist()
+    assert np.array_equal(arrays.read_rows(tmp_path / "a.npz"), x)
+    for name in ("a", "z"):
+        with pytest.raises(InputError, match="not a readable"):
+            arrays.read(tmp_path / "a.npz", (name,))
+
+
+def test_an_array_stands_once(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(6.0)[:, None], y=np.arange(6) % 2)
+    for twice in ("x.npy", "x"):
+        with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+            members = [(name, archive.read(name)) for name in ("x.npy", "y.npy")]
+        with warnings.catch_warnings(), zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+            warnings.simplefilter("ignore")
+            for name, content in [*members, (twice, members[0][1])]:
+                archive.writestr(name, content)
+        with pytest.raises(InputError, match="x stands there twice"):
+            load(str(tmp_path / "b.npz"))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

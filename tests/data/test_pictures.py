@@ -2,7 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from contextlib import nullcontext
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -119,6 +123,50 @@ def test_large_jpegs_are_decoded_smaller_with_nearly_the_same_result(tmp_path):
     path = save(tmp_path / "a.jpg", image, quality=95)
     plain = np.asarray(Image.open(path).resize((42, 32), Image.Resampling.BICUBIC).crop((5, 0, 37, 32)), int)
     assert np.abs(pixels(path, Resize(32, 32)).astype(int) - plain)[..., :2].mean() < 2
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "PA", "P", "RGB"])
+def test_strip_by_strip_it_shows_the_same_white_page(mode):
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 256, (2 * decode.STRIP + 7, 9, 4), dtype=np.uint8), "RGBA")
+    if mode == "P":
+        image = image.convert("RGB").quantize(16)
+        image.info["transparency"] = 3
+    else:
+        image = image.convert("RGB").quantize(16).convert("PA") if mode == "PA" else image.convert(mode)
+        image.info |= {"transparency": image.getpixel((0, 0))} if mode == "RGB" else {}
+    whole = image.convert("RGBA")
+    page = Image.new("RGBA", image.size, "white")
+    page.alpha_composite(whole)
+    assert decode.on_white(image).tobytes() == page.convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(("pixels", "together"), [(2 * decode.SHARE, False), (decode.SHARE - 1, True)])
+def test_decoders_share_their_room(tmp_path, pixels, together):
+    """Of pictures that have no room together one waits, until the other is done."""
+    fcntl = pytest.importorskip("fcntl")
+    program = (
+        "import sys; from sprl.data.decode import ROOM, shared_room\n"
+        "with open(sys.argv[1], 'r+b') as file, shared_room(file)(ROOM): print('in', flush=True); sys.stdin.read()"
+    )
+    (tmp_path / "rows").touch()
+    at_once = mock.patch.object(fcntl, "LOCK_EX", fcntl.LOCK_EX | fcntl.LOCK_NB)  # rather than wait
+    with (tmp_path / "rows").open("r+b") as file, at_once:
+        words = [sys.executable, "-c", program, tmp_path / "rows"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "in\n"
+            with nullcontext() if together else pytest.raises(BlockingIOError), decode.shared_room(file)(pixels):
+                pass
+        with decode.shared_room(file)(decode.ROOM):
+            pass
+
+
+@pytest.mark.parametrize(("how", "asked"), [({"format": "png"}, 64 * 48), ({}, 16 * 12), ({"progressive": True}, 64 * 48)])
+def test_room_is_asked_for_what_is_decoded(tmp_path, how, asked):
+    noise(48, 64, 3).save(tmp_path / "a.jpg", **how)
+    seen = []
+    decode.decode(str(tmp_path / "a.jpg"), Resize(6, 6), lambda pixels: nullcontext(seen.append(pixels)))
+    assert seen == [asked]
 
 
 def test_more_than_eight_bits_are_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Rows on disk give the same numbers as rows in memory."""
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,26 @@ def test_a_file_cut_short_is_told_from_any_thread(pictures):
     rows.path.write_bytes(rows.path.read_bytes()[:-1])
     with pytest.raises(InputError, match="cut short"):
         list(fetch(Streamed(rows, CPU), torch.arange(40).split(8)))
+
+
+def test_a_file_that_is_removed_is_read_on(pictures):
+    """As when the cache is cleared beside a run, which also picks some of the rows and reads them again."""
+    rows, x = pictures
+    rows.path.unlink()
+    assert torch.equal(torch.cat([part.clone() for part in fetch(Streamed(rows, CPU), torch.arange(40).split(8))]), x)
+    assert torch.equal(select(Streamed(rows, CPU), torch.tensor([7, 3]))[torch.arange(2)], x[[7, 3]])
+    with pytest.raises(InputError, match="has the cache been cleared"):
+        FileRows(rows.path, np.arange(40), 192, (3, 8, 8))
+
+
+@pytest.mark.parametrize("places", [range(40), [5, 0, 39, 5]])
+def test_systems_without_reads_by_place_read_the_same(pictures, monkeypatch, places):
+    rows, x = pictures
+    monkeypatch.delattr(os, "preadv")
+    index = torch.tensor(list(places))
+    assert torch.equal(rows[index], x[index])
+    parts = index.split(3)
+    assert torch.equal(torch.cat([part.clone() for part in fetch(Streamed(rows, CPU), parts)]), x[index])
 
 
 def test_an_epoch_that_breaks_off_leaves_no_reader_behind(pictures):

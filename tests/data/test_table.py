@@ -181,6 +181,10 @@ def test_row_numbers_that_pandas_wrote_are_no_feature(write):
     [
         ("", "is empty"),
         ("\n\n", "is empty"),
+        (" ", "holds nothing but blanks"),
+        (" \n", "holds nothing but blanks"),
+        ("\n \n", "holds nothing but blanks"),
+        ("\ufeff ", "holds nothing but blanks"),
         ("a,label\n", "holds no rows"),
         ("a,kind\n1,x\n", "has no column 'label', only a, kind: .* --label-column NAME"),
         ("a,label\n1,x\n2\n", "line 3 has 1 of the header's 2 cells"),
