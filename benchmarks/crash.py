@@ -28,7 +28,7 @@ from sprl.checkpoint import opened
 from sprl.cli import main as sprl
 
 HERE = Path(__file__).parent
-RESULTS = ("metrics.jsonl", "model.safetensors", "labels.csv", "curves.png")
+RESULTS = ("metrics.jsonl", "model.safetensors", "labels.csv", "curves.png", "config.json")
 AGAIN = 0.7  # of the runs that are resumed are killed once more
 FORK = multiprocessing.get_context("fork")  # so that no process has to import torch first
 NOISE = ("--corrupt", "symmetric:0.4")
@@ -172,6 +172,7 @@ def trials(name: str, kills: int, seed: int, folder: Path) -> list[Record]:
 
 
 def main() -> None:
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # the other check would keep forked processes from the GPU
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = [name for name, kind in KINDS.items() if kind.gpu == torch.cuda.is_available()]
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"default here: {', '.join(usual)}", choices=[[], *KINDS], default=[])

@@ -314,7 +314,7 @@ def test_weights_that_are_tied_are_kept_once_and_stay_tied(data, tmp_path):
         first = run.state.networks[0]
         first.register_parameter("again", next(first.parameters()))
     save(tmp_path, runs[0])
-    kept = [name for name in Source(tmp_path / CHECKPOINT).names if name.startswith("state.networks.")]
+    kept = [name for name in Source(tmp_path / CHECKPOINT).left if name.startswith("state.networks.")]
     assert len(kept) == len(runs[0].state.networks.state_dict()) - 1
     with torch.no_grad():
         runs[1].state.networks[0].again.zero_()

@@ -22,7 +22,7 @@ def test_what_is_taken_is_what_was_written_laid_out_as_asked(tmp_path):
     assert torch.equal(taken, x)
     assert taken.stride() == x.stride()
     assert source.take("y", torch.zeros(3, dtype=torch.int64)).tolist() == [2, 3, 4]
-    assert source.names == {"none"}
+    assert source.left.keys() == {"none"}
 
 
 def test_a_tensor_is_taken_once_and_only_as_what_it_is(tmp_path):

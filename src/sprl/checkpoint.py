@@ -214,7 +214,7 @@ def take_over(run: Run, path: Path) -> None:
         method, like = read_method(saved["method"], run), contents(state)
         snapshot = joined(saved["state"], "state", source, like, run)
         warmup = join_warmup(saved["warmup"], source, like, run, method, snapshot)
-        require(not source.names, f"it holds {printable(min(source.names, default=''))[:80]}, which no checkpoint of this run needs")
+        require(not source.left, f"it holds {printable(min(source.left, default=''))[:80]}, which no checkpoint of this run needs")
         check_rows(saved["rows"], snapshot["t"], run)
         require(type(saved["seconds"]) is float and 0 <= saved["seconds"] < math.inf, "seconds is no time")
         if saved["stepper"] != state.stepper.name and run.task.ranks.count == 1:
@@ -235,7 +235,7 @@ def opened(path: Path) -> tuple[Source, dict[str, Any]]:
     require(path.is_file(), "it is no file")
     source = Source(path)
     words = source.words.get("checkpoint", "")
-    require(source.words.get("crc32") == checksum(words, source.tensors()), "it is damaged")
+    require(source.words.get("crc32") == checksum(words, [tensor for _, tensor in sorted(source.left.items())]), "it is damaged")
     saved = json.loads(words)
     require(isinstance(saved, dict), "it holds something else")
     return source, saved

@@ -110,7 +110,7 @@ def moments(name: str, source: Source, run: Run) -> dict[int, dict[str, Tensor]]
     """Adam's, laid out as their weight: with other strides its fused kernel computes wrong numbers without a word."""
     found = dict[int, dict[str, Tensor]]()
     for number, weight in enumerate(run.state.networks.parameters()):
-        if f"{name}.optimizer.{number}.step" in source.names:
+        if f"{name}.optimizer.{number}.step" in source.left:
             like = {kind: torch.zeros(()) if kind == "step" else weight.detach() for kind in MOMENTS}
             found[number] = filled(like, f"{name}.optimizer.{number}", source)
             require(float(found[number]["step"]) >= 0, f"{name}.optimizer.{number} has a negative step")
@@ -133,7 +133,7 @@ def groups_with(rates: Any, like: Snapshot, name: str) -> list[dict[str, Any]]:
 def rows_of(name: str, source: Source, run: Run) -> Tensor | None:
     """In the order of the epoch under way; None between epochs."""
     way, n = f"{name}.progress.rows", len(run.task.y)
-    if way not in source.names:
+    if way not in source.left:
         return None
     rows = source.look(way)
     require(rows.dtype == torch.int64 and rows.ndim == 1 and 0 < len(rows) <= n, f"{way} are no rows")

@@ -57,42 +57,39 @@ def bytes_of(tensor: Tensor) -> memoryview:
 
 
 class Source:
-    """An open file, each of whose tensors is taken once."""
+    """What a file holds, each of its tensors to be taken once."""
 
     def __init__(self, path: Path) -> None:
-        from safetensors import safe_open
-
-        check_header(path, NOTED_BYTES)
-        check_memory(path)
-        self.file: Any = safe_open(path, framework="pt")  # maps it: tensors take no memory until they are copied
-        self.words: dict[str, str] = self.file.metadata() or {}
-        self.names = set(self.file.keys())
-
-    def tensors(self) -> list[Tensor]:
-        """All, by name."""
-        return [self.file.get_tensor(name) for name in sorted(self.names)]
+        self.left = read(path, NOTED_BYTES)
+        header = start_of(path, 8 + int.from_bytes(start_of(path, 8), "little"))[8:]
+        self.words: dict[str, str] = json.loads(header).get("__metadata__", {})
 
     def take(self, name: str, like: Tensor) -> Tensor:
         """A copy that lies in memory as `like` does. ValueError where it has another shape or other numbers."""
         given = self.look(name)
         if given.shape != like.shape or given.dtype != like.dtype:
             raise ValueError(f"{name} is not {kind(like)}")
-        self.names.discard(name)
+        del self.left[name]
         return torch.empty_like(like, device="cpu").copy_(given)
 
     def look(self, name: str) -> Tensor:
         """As it lies in the file."""
-        if name not in self.names:
+        if name not in self.left:
             raise ValueError(f"it lacks {name}")
-        return self.file.get_tensor(name)
+        return self.left[name]
 
 
-def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, mapped: they take memory as they are looked at. ValueError where it is not one."""
-    from safetensors.torch import load_file
+def read(path: Path, most: int = HEADER_BYTES) -> dict[str, Tensor]:
+    """The tensors of a file whose header has at most so many bytes, mapped: they take memory as they are looked at. ValueError where it is
+    not one."""
+    from safetensors.torch import load, load_file
 
-    check_header(path, HEADER_BYTES)
+    check_header(path, most)
     check_memory(path)
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # a path that load_file does not take
+        return load(path.read_bytes())
     return load_file(path)
 
 
