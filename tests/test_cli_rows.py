@@ -28,9 +28,10 @@ def home(tmp_path, monkeypatch):
 
 
 def ran(capsys, *words):
-    """What the command says; it must end well, without a note."""
+    """What the command says; it must end well, without a note but on rows that are few."""
     code, out, error = sprl(capsys, *words)
-    assert (code, error) == (0, "")
+    notes = [line for line in error.splitlines() if "are too few to learn from or to judge" not in line]
+    assert (code, notes) == (0, [])
     return out
 
 

@@ -239,7 +239,7 @@ def suggest(previous: Tensor, y: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]
 
 
 def warn_if_few(y: NDArray[np.int64]) -> None:
-    """Rows of a class too small to be flagged do not count."""
+    """Of the labels [N] of a run that is to begin. Those of a class too small to be flagged do not count."""
     sizes = np.bincount(y)
     many = int(sizes[sizes > FEW].sum())
     if many < FEWEST_ROWS:
