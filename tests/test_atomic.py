@@ -79,6 +79,22 @@ def test_what_a_reader_sees_is_whole(tmp_path):
     assert names(tmp_path) == {"labels.csv"}
 
 
+def test_a_writer_by_name_fills_the_part_and_puts_no_other_in_its_place(tmp_path):
+    path = tmp_path / "x.csv"
+    with written(path) as file:
+        Path(file.name).write_text("old")
+    assert path.read_text() == "old"
+
+    def replaces(part):
+        (tmp_path / "other").write_text("new")
+        os.replace(tmp_path / "other", part)
+
+    with pytest.raises(AssertionError, match="another file was put in its place"), written(path) as file:
+        replaces(file.name)
+    assert path.read_text() == "old"
+    assert names(tmp_path) == {"x.csv"}
+
+
 def test_two_live_writers_of_one_file_and_one_that_was_killed(tmp_path):
     """The next writer removes the part and the folder of the killed one, and neither those of the others nor what has such a name."""
     path = tmp_path / "x.csv"

@@ -34,12 +34,13 @@ KINDS = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link
 def written(path: Path, previous: Path | None = None, durable: bool = True) -> Iterator[BufferedWriter]:
     """A new file to fill, which takes the place of `path`, and its mode, once it is whole and, if durable, on the disk.
 
-    `previous`: where to keep what stood at `path` before. Who needs a path to write to takes the file's name.
+    `previous`: where to keep what stood at `path` before. Who needs a path takes the file's name, and fills the file that is there.
     """
     try:
         with part(path) as file:
             yield file
             file.flush()
+            assert os.path.samestat(os.stat(file.name), os.fstat(file.fileno())), "another file was put in its place, without lock and mode"
             if durable:
                 os.fsync(file.fileno())
             if previous is not None and path.exists():
