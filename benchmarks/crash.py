@@ -164,7 +164,8 @@ def trials(name: str, kills: int, seed: int, folder: Path) -> list[Record]:
     while (done := sum(record["kills"] for record in records)) < kills:
         run = folder / f"run-{len(records)}"
         record = trial(kind, run, rng, kills - done, seconds)
-        records.append({"kind": name, **record, "equal": results(run) == results(whole), "seconds_unbroken": round(seconds, 2)})
+        differ = [file for file, content in results(run).items() if content != results(whole)[file]]
+        records.append({"kind": name, **record, "equal": not differ, "differ": differ, "seconds_unbroken": round(seconds, 2)})
         equal = sum(record["equal"] for record in records)
         print(f"\r{name}: {done + record['kills']} kills, {equal} of {len(records)} runs equal", end="", flush=True)
     print()

@@ -16,10 +16,10 @@ from sprl.seeds import stream_seed
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"limit": "agreement", "gamma_d": 5.0}, {"choice": "all", "growth": "released"}, {"normalised": True}]
+    "fields", [{}, {"limit": "agreement", "gamma_d": 5.0}, {"choice": "all", "growth": "released"}, {"normalised": False}]
 )
 def test_a_plain_loop_equals_the_engine_bit_for_bit(task, fields):
-    state = start(task, SPRL(T1=3, **fields), "mlp")
+    state = start(task, SPRL(**{"T1": 3, "normalised": True, **fields}), "mlp")
     network = copy.deepcopy(state.networks[0])
     losses = [run_epoch(task, state).loss for _ in range(task.epochs)]
 
@@ -113,12 +113,158 @@ def test_previous_epoch_is_the_previous_visit():
     torch.testing.assert_close(loss.memory["previous"][5], torch.tensor([1.0, 0.0]).softmax(0))
 
 
-def test_t1_cannot_be_auto_and_defaults_to_a_tenth():
+def test_the_normalised_form_is_the_default_and_the_papers_divided_by_one_plus_gamma():
+    ours, paper = small(gamma_d=5.0), small(gamma_d=5.0, normalised=False)
+    for loss in (ours, paper):
+        walk(loss, 4, torch.Generator().manual_seed(0))
+    gamma = ours.memory["gamma"]
+    assert gamma > 1
+    logits, index = torch.randn(8, 2, generator=torch.Generator().manual_seed(1)), torch.arange(8)
+    torch.testing.assert_close(ours(logits, index), paper(logits, index) / (1 + gamma))
+
+
+def test_sgd_does_not_diverge():
+    """The same loop under Eq. 10 ends no better than a guess."""
+    torch.manual_seed(0)
+    centres = 2 * torch.randn(10, 20)
+    clean = torch.arange(500) % 10
+    x, y = centres[clean] + torch.randn(500, 20), clean.clone()
+    y[::3] = torch.randint(10, y[::3].shape)
+
+    def accuracy(**fields):
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+        loss = SPRLLoss(y, 10, epochs=30, **fields)
+        for _ in range(30):
+            for index in torch.randperm(500).split(32):
+                optimizer.zero_grad()
+                loss(network(x[index]), index).backward()
+                optimizer.step()
+            loss.end_epoch()
+        return (network(x).argmax(1) == clean).float().mean().item()
+
+    assert accuracy() > 0.9
+    assert accuracy(normalised=False) < 0.5
+
+
+EPOCHS = 20
+
+
+def warming(n=400, **fields):
+    return SPRLLoss(torch.arange(n) % 4, 4, EPOCHS, **fields)
+
+
+def epoch(loss, sureness, index=None):
+    """One in which each sample is predicted as its label, the surer the larger the number."""
+    logits = sureness * torch.nn.functional.one_hot(loss.y, 4).float()
+    for part in (torch.arange(len(loss.y)) if index is None else index).split(50):
+        loss(logits[part], part)
+    loss.end_epoch()
+
+
+def equal(memory, other):
+    for name, value in memory.items():
+        torch.testing.assert_close(other[name], value, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_tenth_of_each_class_has_no_part_in_the_warmup():
+    loss = warming()
+    held = ~loss.memory["chosen"]
+    assert torch.bincount(loss.y[held]).tolist() == [10] * 4
+    logits = torch.randn(400, 4, requires_grad=True)
+    loss(logits, torch.arange(400)).backward()
+    assert torch.equal(logits.grad.abs().sum(1) == 0, held)
+    assert loss.memory["visits"].all()  # but it is seen
+
+
+def test_the_warmup_ends_when_what_is_held_out_is_predicted_worse_and_then_all_take_part():
+    loss = warming()
+    for sureness in (0.5, 1.0, 1.5):
+        epoch(loss, sureness)
+        assert loss.method.T1 == "auto"
+    epoch(loss, 1.4)
+    assert loss.method.T1 == 4
+    assert loss.memory["chosen"].all()
+    given = warming(T1=4)
+    for sureness in (0.5, 1.0, 1.5, 1.4):
+        epoch(given, sureness)
+    for sureness in (1.5, 1.0, 0.5, 0.1):
+        for one in (loss, given):
+            epoch(one, sureness)
+    assert loss.method == given.method  # T1 stays, and all is as if it had been given
+    equal(loss.memory, given.memory)
+
+
+def test_a_loop_that_learns_on_warms_up_for_half_of_its_epochs():
+    loss = warming()
+    for t in range(EPOCHS):
+        epoch(loss, 0.1 * t)
+    assert loss.method.T1 == EPOCHS // 2
+
+
+def test_samples_that_are_left_out_are_guesses():
+    loss = warming()
+    held = (~loss.memory["chosen"]).nonzero().squeeze(1)
+    epoch(loss, 1.0, index=loss.memory["chosen"].nonzero().squeeze(1))
+    assert loss.held_out == pytest.approx([math.log(4)])
+    epoch(loss, 1.0, index=held.repeat(2))  # a weighted sampler draws some twice
+    assert loss.held_out[1] == pytest.approx(math.log(math.e + 3) - 1)
+
+
+@pytest.mark.parametrize("stopped", [2, 4, 9])  # while warming up, at its end, after it
+def test_a_resumed_warmup_is_the_unbroken_one(tmp_path, stopped):
+    sureness = [0.5, 1.0, 1.5, 1.4, 1.3, 1.5, 1.6, 0.5, 1.0, 1.1, 1.2]
+    unbroken, first, second = warming(), warming(), warming()
+    for number in sureness:
+        epoch(unbroken, number)
+    for number in sureness[:stopped]:
+        epoch(first, number)
+    torch.save(first.state_dict(), tmp_path / "loss.pt")
+    second.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
+    for number in sureness[stopped:]:
+        epoch(second, number)
+    assert (second.method, second.held_out, second.clock) == (unbroken.method, unbroken.held_out, unbroken.clock)
+    assert second.method.T1 == 4
+    equal(second.memory, unbroken.memory)
+
+
+def test_a_refused_end_of_the_warmup_can_be_tried_again():
+    loss = warming(predictions="evaluated")
+    loss(torch.zeros(400, 4), torch.arange(400))
+    for _ in range(2):
+        with pytest.raises(InputError, match="needs end_epoch"):
+            loss.end_epoch()
+    loss.end_epoch(lambda: torch.full((400, 4), 0.25))
+    assert len(loss.held_out) == 1
+
+
+def test_t1_is_a_tenth_where_there_is_little_to_hold_out_and_a_number_if_given():
     assert SPRLLoss([0, 1] * 5, 2, epochs=50).method.T1 == 5
-    with pytest.raises(InputError, match="cannot hold samples out"):
-        SPRLLoss([0, 1] * 5, 2, epochs=50, T1="auto")
+    assert SPRLLoss([0, 1] * 5, 2, epochs=50).memory["chosen"].all()
+    assert SPRLLoss([0, 1] * 5, 2, epochs=1).method.T1 == 1
+    assert warming(n=199).method.T1 == 2
+    assert warming(T1=7).method.T1 == 7
+    assert warming(T1=7).memory["chosen"].all()
     with pytest.raises(InputError, match="did you mean 'gamma_d'"):
         SPRLLoss([0, 1] * 5, 2, epochs=50, gama_d=3)
+
+
+def test_states_of_an_older_version_are_refused_with_what_to_do():
+    old = warming(T1=2, normalised=False)
+    epoch(old, 1.0)
+    state = old.state_dict()
+    del state["_extra_state"]["T1"], state["_extra_state"]["held_out"]  # as states were before
+    why = r"is of T1=2, normalised=False, this loss of T1='auto', normalised=True: make SPRLLoss\(..., T1=2, normalised=False\) to go on"
+    with pytest.raises(InputError, match=why):
+        warming().load_state_dict(state)
+    same = warming(T1=2, normalised=False)
+    same.load_state_dict(state)
+    epoch(same, 1.0)
+    assert same.clock.t == 3
+    del state["_extra_state"]["fields"]  # still older
+    with pytest.raises(InputError, match=r"of an older version, .* with \(by default T1=2, normalised=False\) to go on"):
+        warming().load_state_dict(state)
 
 
 def test_an_evaluation_pass_must_be_given_where_it_is_asked_for(task):

@@ -1,5 +1,6 @@
 """SPRL's curriculum: what can be told of the noise from predictions p [N, C], and which samples an epoch trains on."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -11,12 +12,24 @@ from sprl.functional import choose, likeliest
 LIMIT_BELOW, PAIRWISE_BELOW = 0.85, 0.6
 LIMIT_FROM = 0.25  # of labels contradicted at T1; fewer are mostly hard samples with right labels, which the limit would keep out
 HEAVY = 0.4  # of labels contradicted: from here on the paper's gamma_d; docs/log.md has what less is worth, and the power
+WORSE = 0.02  # of the least cross-entropy on labels held out; docs/log.md has what less and more are worth
 
 Choice = Literal["per-class", "tenths", "all"]
 
 
 def longest_warmup(T: int) -> int:
     return max(1, T // 4)
+
+
+def warmed_up(losses: Sequence[float], T: int) -> bool:
+    """Whether the warm-up of a loop, which cannot go back, is over; losses: the cross-entropy on labels held out, an epoch each.
+
+    It falls while a network learns and rises once it memorises. By how much it exceeds its least is summed up over the epochs since, so
+    that one clear rise counts as much as several slight ones, and a new least forgets them. Half of the epochs is the longest.
+    """
+    least = min(losses)
+    since = losses[losses.index(least) :]
+    return sum(since) - least * len(since) >= WORSE * least or len(losses) >= max(1, T // 2)
 
 
 def contradicted(p: Tensor, y: Tensor) -> Tensor:

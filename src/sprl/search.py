@@ -69,12 +69,17 @@ FEWEST_ROWS, FEWEST_PICTURES = 60, 200  # features are learned in an epoch or tw
 
 def held_out(task: Task) -> Tensor | None:
     """A tenth of each class, drawn at random, as a mask [N]; None where there are too few to spare."""
-    sizes = torch.bincount(task.y.cpu(), minlength=task.num_classes)
-    fewest = FEWEST_ROWS if len(task.x.shape) == 2 else FEWEST_PICTURES
-    if len(task.y) < fewest or int(sizes[sizes > 0].min()) < 5:
+    tenth = a_tenth(task.y.cpu(), task.num_classes, FEWEST_ROWS if len(task.x.shape) == 2 else FEWEST_PICTURES, task.seed)
+    return None if tenth is None else tenth.to(task.device)
+
+
+def a_tenth(y: Tensor, num_classes: int, fewest: int, seed: int) -> Tensor | None:
+    """The same, of labels y [N] on the host; None under `fewest` of them, or under five of a class."""
+    sizes = torch.bincount(y, minlength=num_classes)
+    if len(y) < fewest or int(sizes[sizes > 0].min()) < 5:
         return None
-    draw = torch.rand(len(task.y), generator=torch.Generator().manual_seed(stream_seed(task.seed, "holdout")))
-    return smallest(draw, task.y.cpu(), shares(len(task.y) // 10, sizes)).to(task.device)
+    draw = torch.rand(len(y), generator=torch.Generator().manual_seed(stream_seed(seed, "holdout")))
+    return smallest(draw, y, shares(len(y) // 10, sizes))
 
 
 def longest_search(task: Task, method: Method) -> int:

@@ -46,12 +46,14 @@ def arithmetic(precision: Precision, device: torch.device) -> torch.autocast:
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """On a GPU: it is the current one, cuDNN tries its algorithms on each new shape, and fp32 convolutions use TF32."""
+    """On a GPU: it is the current one, fp32 convolutions use TF32, and cuDNN times its algorithms on each new shape, unless it is to be
+    deterministic: another process may find another one the fastest."""
     if device.type != "cuda":
         yield
         return
     cudnn = torch.backends.cudnn
-    with torch.cuda.device(device), cudnn.flags(enabled=True, benchmark=True, deterministic=cudnn.deterministic, allow_tf32=True):
+    fixed = cudnn.deterministic
+    with torch.cuda.device(device), cudnn.flags(enabled=True, benchmark=not fixed, deterministic=fixed, allow_tf32=True):
         yield
 
 
