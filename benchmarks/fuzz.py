@@ -235,7 +235,7 @@ def run_config() -> bytes:
 def read_run_config(path: Path) -> None:
     """As --resume does, with a checkpoint of the config's own size."""
     config, stored = model.read_config(path)
-    model.check_checkpoint(path, config, stored)
+    model.check_size(path.parent, config, stored, path.stat().st_size)
 
 
 def labels_csv() -> bytes:

@@ -158,7 +158,7 @@ def test_a_link_to_a_file_that_the_user_named_is_a_file(home, capsys):
 
 
 @pytest.mark.parametrize(
-    ("resumed", "why"), [(True, "checkpoint.safetensors do not fit together: the network"), (False, "take a smaller --network")]
+    ("resumed", "why"), [(True, "the checkpoint do not fit together: the network"), (False, "take a smaller --network")]
 )
 def test_the_network_of_a_strangers_config_takes_no_memory(home, capsys, monkeypatch, resumed, why):
     assert command("train", "pets.npz", *BRIEF, "--out", "run") == 0
@@ -180,8 +180,17 @@ def test_what_a_checkpoint_holds_is_enough_for_its_network(home, capsys):
         assert command("train", "pets.npz", "--epochs", 2, "--method", method, "--out", method) == 0
         config, stored = model.read_config(home / method / "config.json")
         assert weight(config.network, (6,), 4) > 0
-        model.check_checkpoint(home / method / "checkpoint.safetensors", config, stored)
+        model.check_size(home / method, config, stored, (home / method / "checkpoint.safetensors").stat().st_size)
     said(capsys)
+
+
+def test_a_checkpoint_cut_short_still_gives_way_to_the_one_before(home, capsys, monkeypatch):
+    monkeypatch.setenv("SPRL_CHECKPOINT_SECONDS", "0")
+    assert command("train", "pets.npz", *BRIEF, "--out", "run") == 0
+    os.remove("run/summary.json")
+    os.truncate("run/checkpoint.safetensors", 10)
+    assert command("train", "--resume", "run") == 0
+    assert "taking the one before" in said(capsys)
 
 
 def test_links_between_folders_do_not_multiply(tmp_path):

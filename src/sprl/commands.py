@@ -24,7 +24,7 @@ from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
 from sprl.labels import warn_if_few, warn_of_doubts
 from sprl.methods import METHODS
-from sprl.model import check_checkpoint, read_config
+from sprl.model import check_size, read_config
 from sprl.ranks import Ranks
 from sprl.run import Run, prepare, read
 from sprl.schema import is_out_of_memory
@@ -137,9 +137,9 @@ def lead_on(name: str, asked: Config, given: set[str], out: str | None, overwrit
             show.say("Ended", f"{name} has ended already: its results are there")
             tell(ranks, b"")
             return 0
-        found = last_checkpoint(path)
-        if found is not None:
-            check_checkpoint(Path(name) / found, stored, model)
+        sizes = [(path / file).stat().st_size for file in (CHECKPOINT, PREVIOUS) if (path / file).is_file()]
+        if sizes:  # before anything is made of the config, which may be a stranger's
+            check_size(Path(name), stored, model, max(sizes))
         # what may be found elsewhere now; whether it is the same is seen by its content
         changed: dict[str, Any] = {place: found_at(getattr(asked, place)) for place in PLACES if place in given}
         changed |= {"device": asked.device} if "device" in given else {}

@@ -127,14 +127,14 @@ def load(path: str | Path) -> Model:
     return Model(networks[0] if count == 1 else networks, classes, preprocess, resize, columns, backbone)
 
 
-def check_checkpoint(file: Path, config: Config, model: dict[str, Any]) -> None:
-    """InputError where the networks of the config are larger than the checkpoint that is to hold them; nothing is made of either."""
-    with blaming(file.parent, f"{CONFIG} and {file.name} do not fit together"):
+def check_size(path: Path, config: Config, model: dict[str, Any], most: int) -> None:
+    """InputError where the networks of the run in `path` are larger than its checkpoint, of `most` bytes, which is to hold them."""
+    with blaming(path, f"{CONFIG} and the checkpoint do not fit together"):
         shape, classes = Preprocess.from_json(model["preprocess"]).shape, names(model["classes"])
         count = METHODS[pick("method", config.method, METHODS)].networks
         need = count * weight(HEAD if config.frozen else config.network, shape, len(classes))
-        if need > file.stat().st_size:
-            raise ValueError(f"the network {config.network} takes {need:,} bytes, the whole checkpoint {file.stat().st_size:,}")
+        if need > most:
+            raise ValueError(f"the network {config.network} takes {need:,} bytes, the whole checkpoint {most:,}")
 
 
 @contextmanager

@@ -28,6 +28,7 @@ def load(data: str, data_dir: str | None = None, how: How = PLAIN) -> Data:
 
 
 def find(data: str, data_dir: str | None, how: How) -> Data:
+    """The same, named as its file or folder is."""
     if data == "digits":
         return digits.load()
     if data in SETS:
