@@ -2,6 +2,7 @@
 
 import io
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -104,8 +105,8 @@ class TestSaved:
     def test_pictures_may_be_kept_as_paths(self, tmp_path):
         (tmp_path / "a.png").write_bytes(png((1, 2, 3))["bytes"])
         cell = {"bytes": None, "path": str(tmp_path / "a.png")}
-        assert huggingface.pixels(cell, Resize(1, 1)) == (bytes([1, 2, 3]), False)
-        assert "no such file" in huggingface.pixels(cell | {"path": str(tmp_path / "b.png")}, Resize(1, 1))
+        assert huggingface.pixels(cell, Resize(1, 1), nullcontext) == (bytes([1, 2, 3]), False)
+        assert "no such file" in huggingface.pixels(cell | {"path": str(tmp_path / "b.png")}, Resize(1, 1), nullcontext)
 
     def test_embeddings_and_other_columns(self, tmp_path):
         train = self.table(id=[7, 8, 9], size=[1, 2, None])

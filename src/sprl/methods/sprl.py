@@ -129,7 +129,9 @@ class SPRL:
             size, gamma = schedules.released(t, tenths=tenths, gamma_d=float(state["gamma_d"]), n=n, T=T, T1=T1)
         if t == T1 + 2 and self.start == "last-class" and self.noise_rate is None:
             size = None
-        if t > T1 + 1:
+        if t == T1 + 1:  # all, also what a loop held out
+            new["chosen"] = torch.ones_like(memory["chosen"])
+        else:
             new["chosen"] = curriculum(p, y, size, self.choice, bool(state["limited"]))
         new["m"] = torch.full_like(memory["m"], schedules.start_size(start, n))
         new["gamma"] = torch.full_like(memory["gamma"], gamma if self.against != "nothing" else 0.0)
