@@ -25,16 +25,19 @@ format: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-.venv/installed: pyproject.toml constraints.txt
+define install
 	@echo "Installing into .venv, PyTorch among others: about two minutes, more where the network is slow; nothing is shown meanwhile"
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("sprl needs Python 3.11 or newer: make PYTHON=python3.12 demo")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "$(1)"
 	touch $@
+endef
 
-.venv/installed-$(EXTRAS): .venv/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(EXTRAS)]"
-	touch $@
+.venv/installed: pyproject.toml constraints.txt
+	$(call install,.)
+
+.venv/installed-$(EXTRAS): pyproject.toml constraints.txt
+	$(call install,.[$(EXTRAS)])
 
 clean:
 	rm -rf .venv
