@@ -2,8 +2,8 @@
 
 import pytest
 
+from sprl.data.given import check_classes
 from sprl.errors import MANY, InputError, pick
-from sprl.files import check_classes
 
 
 def test_the_nearest_name_or_all_of_a_few():

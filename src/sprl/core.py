@@ -6,7 +6,7 @@ Shapes, here and everywhere: N samples, B rows of a batch, M networks, C classes
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -42,11 +42,25 @@ class Step(NamedTuple):
     changes: Memory | None = None  # new values, after this batch, for tensors that `init` made
 
 
+class Search(NamedTuple):
+    """How to find a field that is "auto". `method.search(epochs)` describes it, `method.found(t, p)` turns its end into the field's value:
+    t is the epoch that was taken, p [H, C] what the network predicts there for the rows held out."""
+
+    field: str
+    longest: int  # epochs, fewer than the run has: one with as many counts as ended
+    patience: int  # epochs without a better score that end it
+    score: Callable[[Tensor, Tensor], Tensor]  # (p [H, C], y [H]) -> 0-d in [0, 1], the larger the better
+    over: int  # the last epochs whose mean score counts
+    slack: Callable[[float, int], float]  # (best score, H) -> by how much less is as good; the first such epoch is taken
+    afresh_from: int  # where that epoch, or a later one, is taken, the run proper begins with first weights, not with its
+    otherwise: Any  # the field's value where there are too few samples to hold some out
+
+
 class Method(Protocol):
     """A frozen dataclass of hyper-parameters with three functions. `step` holds no Python number that changes with the epoch.
 
     One with a field `noise_rate` that has no default is told the rate by whoever runs it (config.make_method). One that finds a field
-    out for itself before its run proper says how in `search` and `found` (search.Search).
+    out for itself before its run proper says how in `search` and `found` (Search).
     """
 
     networks: ClassVar[int]  # M

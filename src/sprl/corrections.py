@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sprl import cells, files
 from sprl.audit import Array, Selection, Verdict, judge, select
 from sprl.config import Config
+from sprl.data.given import check_classes
 from sprl.errors import InputError, pick
 from sprl.labels import FEW
 from sprl.model import blaming, names, read_config
@@ -120,7 +121,7 @@ def read(path: Path, run: Labelled) -> Corrections:
     for id, verdict in zip(ids, verdicts, strict=True):
         pick(f"verdict on {id!r} in {path}:", verdict, VERDICTS)
     decided = (label for label, verdict in zip(labels, verdicts, strict=True) if verdict != SKIPPED)
-    files.check_classes(f"corrected_label in {path}:", decided, run.classes, new="the data of a new run")
+    check_classes(f"corrected_label in {path}:", decided, run.classes, new="the data of a new run")
     for id, was, now, expected, verdict in zip(ids, given, labels, run.table["given_label"].iloc[rows], verdicts, strict=True):
         check(path, id, was, now, expected, verdict)
     return Corrections(rows, labels, np.array(verdicts, dtype=str))

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,8 @@ from filelock import FileLock, Timeout
 
 from sprl import cells
 from sprl.atomic import PART, cannot_write, check_kind, flush, part, written
-from sprl.errors import InputError, pick
+from sprl.data.given import check_classes
+from sprl.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +42,6 @@ NAMES, PROBABILITIES, FLAG, TRUTH = (  # the columns of labels.csv
     "is_label_issue",
     "true_label",  # only where it is known
 )
-LONG = 300  # characters of a name
 LARGEST = 2**20  # bytes of a summary
 LOCK = ".lock"
 NEW = ".new"  # a folder: the beginning of a run that is about to replace the one that is here
@@ -256,19 +256,6 @@ def read_labels(path: Path, classes: Sequence[str]) -> Labels:
     if len(twice):
         raise InputError(f"{file} has more than one row with the id {twice.iloc[0]!r}")
     return Labels(written, table)
-
-
-def check_classes(what: str, labels: Iterable[str], classes: Sequence[str], new: str = "") -> None:
-    """InputError for the first label that is no class. `new`: what has to hold a class that is to be new."""
-    known = set(classes)
-    for label in labels:
-        if label not in known:
-            if len(label) > LONG:  # which of the classes is nearest to it would take long to find
-                raise InputError(f"unknown {what} {label[:40]!r}, and {len(label) - 40:,} characters more")
-            try:
-                pick(what, label, classes)
-            except InputError as error:
-                raise InputError(f"{error}{f'; a new class cannot be brought in here, only with {new}' if new else ''}") from None
 
 
 def probabilities(file: Path, name: str, written: list[str]) -> list[float]:

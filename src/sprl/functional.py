@@ -139,3 +139,21 @@ def small_loss(losses: Tensor, keep: Tensor, among: Tensor | None = None) -> Ten
     """
     among = torch.ones_like(losses, dtype=torch.bool) if among is None else among
     return (ranked(losses.masked_fill(~among, torch.inf)) < keep.unsqueeze(-1)) & among
+
+
+def accuracy(p: Tensor, y: Tensor) -> Tensor:
+    return (p.argmax(1) == y).float().mean()
+
+
+def likelihood(p: Tensor, y: Tensor) -> Tensor:
+    """The geometric mean of p[label]: largest where the cross-entropy is least."""
+    return p.gather(1, y.unsqueeze(1)).clamp(min=1e-30).log().mean().exp()
+
+
+def one_standard_error(best: float, count: int) -> float:
+    """Of an accuracy. The plain argmax is a lottery on small sets, where the best of many near-equal epochs is chance."""
+    return math.sqrt(best * (1 - best) / count)
+
+
+def no_slack(best: float, count: int) -> float:
+    return 0.0

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from sprl.audit import UNCLEAR, judge
 from sprl.core import Memory
+from sprl.data.given import class_numbers
 from sprl.errors import InputError, SprlWarning, ensure
-from sprl.search import FEWEST_ROWS
+from sprl.validation import FEWEST_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,12 +172,7 @@ def warn_if_unclear(issues: pd.DataFrame, y: Tensor) -> None:
 
 def as_labels(y: Sequence[int] | NDArray[Any] | Tensor, num_classes: int) -> Tensor:
     """Class numbers as int64 [N], checked."""
-    labels = np.asarray(y.cpu() if isinstance(y, Tensor) else y)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
-        raise InputError(f"labels must be one whole number a sample, got {labels.dtype} of shape {labels.shape}")
-    if not 0 <= labels.min() <= labels.max() < num_classes:
-        raise InputError(f"labels must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
-    return torch.from_numpy(labels.astype(np.int64))
+    return torch.from_numpy(class_numbers(y, num_classes))
 
 
 def label_quality(memory: Memory) -> Tensor:

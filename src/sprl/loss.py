@@ -30,7 +30,7 @@ from sprl.labels import (
     warn_of_positions,
 )
 from sprl.methods.sprl import SPRL
-from sprl.search import FEWEST_PICTURES, a_tenth
+from sprl.validation import FEWEST_PICTURES, a_tenth
 
 if TYPE_CHECKING:
     import pandas as pd

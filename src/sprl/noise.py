@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sprl.data.given import class_numbers
 from sprl.errors import InputError, blamed, ensure, pick, printable
 from sprl.registry import Registry
 from sprl.seeds import stream_seed
@@ -136,9 +137,7 @@ def transition(spec: str, num_classes: int) -> Matrix:
 
 def corrupt(clean: Sequence[int] | Labels | Tensor, spec: str, num_classes: int, seed: int) -> Labels:
     """Labels drawn from the rows of Q, one draw a sample. They depend on the labels, the noise and the seed alone, never on the method."""
-    from sprl.labels import as_labels
-
-    labels = as_labels(clean, num_classes).numpy() if len(clean) else np.zeros(0, np.int64)
+    labels = class_numbers(clean, num_classes) if len(clean) else np.zeros(0, np.int64)
     cumulative = transition(spec, num_classes).cumsum(1)
     cumulative /= cumulative[:, -1:]  # to exactly 1, which no u reaches: rounding cannot name a class that Q excludes
     u = np.random.default_rng(stream_seed(seed, "noise")).random(len(labels))

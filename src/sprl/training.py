@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sprl.core import Search
 from sprl.engine import Epoch, never, predict_with, run_epoch, visit_unseen
 from sprl.errors import SprlWarning
-from sprl.search import Search, first_as_good, held_out, search_of, trailing
+from sprl.search import first_as_good, held_out, search_of, trailing
 from sprl.state import State, Task, beginning, restore, snapshot
 from sprl.stepping import consider_compiling
 

@@ -15,11 +15,12 @@ from sprl.config import Config, make_method
 from sprl.core import Batch
 from sprl.engine import predict, run_epoch, start
 from sprl.errors import InputError, SprlWarning
+from sprl.functional import likelihood
 from sprl.methods import FCorrection, Standard
 from sprl.noise import symmetric
 from sprl.run import prepare
 from sprl.schema import Unreadable, read_method
-from sprl.search import held_out, likelihood, search_of
+from sprl.search import held_out, search_of
 from sprl.training import find, train
 from sprl.transition import as_transition, estimate
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from sprl.cells import refuse_separators, unguard
 from sprl.data import PLAIN, Array, Data, How, arrays, cifar, digits, folder, huggingface, human, idx, sets, table
+from sprl.data.given import check_classes
 from sprl.errors import InputError, SprlWarning, pick
-from sprl.files import check_classes
 
 # To add a data set: a module with load(), and a line in sets.BENCHMARKS.
 SETS = ("digits", *sets.BENCHMARKS)

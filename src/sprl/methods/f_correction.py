@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sprl.core import Batch, Clock, Matrix, Memory, Predict, Step
+from sprl.core import Batch, Clock, Matrix, Memory, Predict, Search, Step
 from sprl.errors import ensure
-from sprl.search import Search, likelihood, no_slack
+from sprl.functional import likelihood, no_slack
 from sprl.transition import anchor_percentile, as_transition, estimate, forward_loss, noise_rate
 
 

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from sprl import schedules
-from sprl.core import Batch, Clock, Memory, Predict, Step
+from sprl.core import Batch, Clock, Memory, Predict, Search, Step
 from sprl.curriculum import Choice, curriculum, longest_warmup, suiting_gamma_d, suits_limit
 from sprl.errors import check_rate, ensure
-from sprl.functional import cross_entropy, distillation, masked_mean, resistance, smoothing, spread
-from sprl.search import Search, accuracy, one_standard_error
+from sprl.functional import accuracy, cross_entropy, distillation, masked_mean, one_standard_error, resistance, smoothing, spread
 
 AFRESH_FROM = 9  # epochs on nine tenths: by then the rows held out, and the network, have missed one; docs/log.md has what that costs
 AGAINST = {"resistance": resistance, "distillation": distillation, "label-smoothing": smoothing, "nothing": resistance}
