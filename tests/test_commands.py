@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from sprl import commands
-from sprl.commands import Stop, begin, go_on
+from sprl.commands import begin, go_on
 from sprl.config import Config
 from sprl.errors import InputError
 from sprl.noise import corrupt
+from sprl.stopping import Stop
 
 CONFIG = Config(corrupt="symmetric:0.2", epochs=8, seed=3)
 SAME = ("metrics.jsonl", "model.safetensors", "labels.csv")

@@ -12,7 +12,7 @@ ROOMS = {  # from the ground up; those of one line do not know each other
     "data": {"data", "cells", "noise", "tensors", "torchfile"},
     "labels": {"labels", "audit", "truth", "validation"},
     "train": {"state", "draws", "tables", "stepping", "joint", "ranks", "engine", "training", "search"},
-    "runs": {"config", "run", "generated", "files", "curves", "checkpoint", "schema", "model", "together", "torchrun", "tune"},
+    "runs": {"config", "run", "generated", "files", "curves", "checkpoint", "schema", "model", "together", "torchrun", "tune", "stopping"},
     "review": {"report", "views", "corrections"},
     "bench": {"store", "crew", "on_ray", "ray_task", "spread", "watch", "compare", "chart"},
     "paper": {"paper"},

@@ -14,8 +14,8 @@ import pytest
 from typed import exit_code
 
 from sprl import model, run
-from sprl.commands import last_checkpoint
 from sprl.data.folder import class_files
+from sprl.files import last_checkpoint
 from sprl.networks import weight
 
 BRIEF = ("--epochs", 3, "--set", "T1=1", "--batch-size", 40)

@@ -22,14 +22,13 @@ from torch import Tensor
 
 from sprl.atomic import cannot_write, written
 from sprl.engine import check_losses
-from sprl.errors import InputError, SprlWarning, printable
+from sprl.errors import InputError, SprlWarning, is_out_of_memory, printable
 from sprl.files import CHECKPOINT, CONFIG, NEW, OLDER, PREVIOUS, adopt, write_config, write_metrics
 from sprl.run import versions
 from sprl.schema import (
     Unreadable,
     check_rows,
     check_stepper,
-    is_out_of_memory,
     join_warmup,
     joined,
     read_method,

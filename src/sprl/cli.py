@@ -246,9 +246,9 @@ def tune(
 ) -> None:
     """Search SPRL's T1 and gamma_d by cross-validation on the noisy labels, as the paper does; print the command to train with."""
     from sprl import show
-    from sprl.commands import stopping
     from sprl.config import Config
     from sprl.run import prepare
+    from sprl.stopping import stopping
     from sprl.tune import search
 
     corrupt = "symmetric:0.5" if data is None and labels is None and corrupt is None else corrupt

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, chdir, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, chdir, suppress
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -21,51 +20,16 @@ from sprl.config import Config, find_device
 from sprl.engine import never
 from sprl.errors import InputError
 from sprl.fields import read_fields
-from sprl.files import CHECKPOINT, CONFIG, PREVIOUS
+from sprl.files import CHECKPOINT, CONFIG, PREVIOUS, last_checkpoint, started_in
 from sprl.labels import warn_if_few, warn_of_doubts
 from sprl.methods import METHODS
 from sprl.model import check_size, read_config
 from sprl.ranks import Ranks
-from sprl.run import Run, prepare, read
-from sprl.schema import is_out_of_memory
+from sprl.run import Run, one_thread_does, prepare, read, within_memory
 from sprl.spread import to_go_on
+from sprl.stopping import stopping
 from sprl.together import together
 from sprl.torchrun import Accord, announce, first_in_front, joined, let_know, seated, tell
-
-SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-class Stop:
-    """Whether a signal asked the run to end, and which."""
-
-    signal = 0
-
-    def __call__(self) -> bool:
-        return self.signal != 0
-
-    @property
-    def code(self) -> int:
-        """To exit with, as shells count; another process may have been the one that was asked."""
-        return 128 + (self.signal or signal.SIGTERM)
-
-
-@contextmanager
-def stopping(once: bool = False) -> Iterator[Stop]:
-    """Ctrl-C, SIGTERM and a closed terminal as a request to end; a second one breaks off at once, which harms no file, unless it counts
-    `once`: torchrun passes on what the terminal has sent already."""
-    stop = Stop()
-
-    def note(number: int, _: Any) -> None:
-        again, stop.signal = stop(), number
-        if again and not once:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, note) for number in SIGNALS}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int = 1) -> int:
@@ -195,11 +159,6 @@ def prepared(configs: Sequence[Config], ranks: Ranks) -> list[Run]:
     return runs
 
 
-def one_thread_does(run: Run) -> bool:
-    """On a CPU without convolutions a second thread gains nothing (docs/speed.md), and changes the last bits."""
-    return run.task.device.type == "cpu" and all(p.ndim <= 2 for p in run.state.networks.parameters())
-
-
 def check_alike(run: Run) -> None:
     """All processes must have read the same data."""
     own = torch.tensor(list(bytes.fromhex(run.fingerprint)), dtype=torch.uint8)
@@ -264,35 +223,12 @@ def fit(runs: Sequence[Run], keepers: Sequence[Keeper], pause: Callable[[], bool
             raise
 
 
-def last_checkpoint(path: Path) -> str | None:
-    return next((file for file in (CHECKPOINT, PREVIOUS) if (path / file).is_file()), None)
-
-
 def last_good(path: Path, name: Path, error: InputError) -> str:
     """Where a run that failed can be found, and how to go on if all that lacked was room."""
     found = last_checkpoint(path)
     again = f"make room, then {to_go_on(str(name))}" if isinstance(error.__cause__, OSError) else ""
     kept = f"the last good checkpoint is {name / found}" if found else ""
     return "".join(f"; {part}" for part in (kept, again) if part)
-
-
-@contextmanager
-def within_memory(batch_size: int | None) -> Iterator[None]:
-    """Out of memory as one line that says what to lower."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        now = f" (now {batch_size})" if batch_size else ""
-        advice = f"lower --batch-size{now} or, for pictures, --size; take a smaller --network; or use --stream or --memory half"
-        raise InputError(f"there is not enough memory: {advice}") from error
-
-
-def started_in(path: Path) -> Path:
-    """The folder from which the run's relative paths count: where it was started, if it has any and that is still there; else this one."""
-    stored = json.loads((path / CONFIG).read_text()).get("started_in")
-    return Path(stored) if isinstance(stored, str) and os.path.isdir(stored) else Path.cwd()
 
 
 def found_at(place: str | None) -> str | None:

@@ -13,7 +13,6 @@ from rich.text import Text
 from sprl import chart, files, on_ray, show, store
 from sprl.atomic import written
 from sprl.checkpoint import asked_interval
-from sprl.commands import stopping, within_memory
 from sprl.compare import (
     Job,
     Plan,
@@ -37,9 +36,10 @@ from sprl.config import Config
 from sprl.crew import Group, tidy
 from sprl.errors import printable
 from sprl.noise import MATRIX
-from sprl.run import read
+from sprl.run import read, within_memory
 from sprl.show import console, say
 from sprl.spread import Spread
+from sprl.stopping import stopping
 from sprl.store import Record
 from sprl.watch import amount, carry_out, each_note_once, grouped, stopped, team_for
 

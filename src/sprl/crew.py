@@ -23,12 +23,12 @@ import torch
 from sprl import files, store
 from sprl.atomic import cannot_write
 from sprl.checkpoint import Keeper, load
-from sprl.commands import SIGNALS, within_memory
 from sprl.compare import Job
 from sprl.data import Data
 from sprl.errors import InputError, SprlWarning, reason
-from sprl.run import Row, Run, prepare, read
+from sprl.run import Row, Run, prepare, read, within_memory
 from sprl.search import search_of
+from sprl.stopping import SIGNALS
 from sprl.together import RunError, together
 
 AGAIN = 0.5  # seconds until a run that another process has is looked at again

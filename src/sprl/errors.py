@@ -90,3 +90,9 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
         few = nearest(name, options, FEW, cutoff=0) or options[:FEW]
         hint = f"choose from: {', '.join(few)} and {len(options) - len(few):,} more"
     raise InputError(f"unknown {kind} {name!r}; {hint}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Which says nothing about a file."""
+    words = ("can't allocate memory", "Cannot allocate memory", "out of memory")  # torch's and the system's, and CUDA's
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)

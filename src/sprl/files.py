@@ -265,6 +265,16 @@ def probabilities(file: Path, name: str, written: list[str]) -> list[float]:
     return [float(cell) for cell in written]
 
 
+def last_checkpoint(path: Path) -> str | None:
+    return next((file for file in (CHECKPOINT, PREVIOUS) if (path / file).is_file()), None)
+
+
+def started_in(path: Path) -> Path:
+    """The folder from which the run's relative paths count: where it was started, if it has any and that is still there; else this one."""
+    stored = json.loads((path / CONFIG).read_text()).get("started_in")
+    return Path(stored) if isinstance(stored, str) and os.path.isdir(stored) else Path.cwd()
+
+
 def has_ended(path: Path) -> bool:
     """Whether the run in the folder was trained to its last epoch, and all its results are there."""
     return was_interrupted(path) is False and all((path / name).is_file() for name in (METRICS, MODEL, LABELS, CURVES))

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import torch
 
 from sprl import store
-from sprl.commands import Stop, within_memory
 from sprl.config import Config
 from sprl.crew import Event, Group, trained
 from sprl.data import Data, cache
 from sprl.errors import InputError, SprlWarning
-from sprl.run import read
+from sprl.run import read, within_memory
+from sprl.stopping import Stop
 
 READ = ("data", "data_dir", "label_column", "skip_bad", "size", "rows", "network")  # fields that decide which rows are read, and how
 

@@ -18,12 +18,11 @@ from rich.text import Text
 
 from sprl import cells, corrections, files
 from sprl.audit import UNCLEAR, Z90, Array, Selection, Verdict, recalibrate
-from sprl.commands import started_in
 from sprl.config import Config, asked_of, find_device, needs_rate, usual_of
 from sprl.corrections import ACCEPTED, CORRECTED, CORRECTIONS, KEPT, OTHER, SKIPPED, Corrections, Labelled
 from sprl.data import Preprocess
 from sprl.errors import InputError
-from sprl.files import CONFIG, FLAG, LABELS, REPORT, TRUTH
+from sprl.files import CONFIG, FLAG, LABELS, REPORT, TRUTH, started_in
 from sprl.methods import METHODS
 from sprl.model import blaming, read_config
 from sprl.networks import Shape

@@ -7,6 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
 from sprl.data.rows import FileRows, Rows, Streamed, free_memory, place
 from sprl.engine import batch_sizes, batches_left, label_issues, never, predict_logits, predicted, start
-from sprl.errors import InputError, pick
+from sprl.errors import InputError, is_out_of_memory, pick
 from sprl.generated import Labeller
 from sprl.networks import weight
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
@@ -294,6 +295,24 @@ def read(config: Config, say: Callable[[str], None] = quiet, progress: Progress 
     """The data with its own labels, of which as many rows as are asked for."""
     how = How(find_resize(config, check_network(config)), config.skip_bad, config.label_column, say, progress)
     return load(config.data, config.data_dir, how).draw(config.rows)
+
+
+def one_thread_does(run: Run) -> bool:
+    """On a CPU without convolutions a second thread gains nothing (docs/speed.md), and changes the last bits."""
+    return run.task.device.type == "cpu" and all(p.ndim <= 2 for p in run.state.networks.parameters())
+
+
+@contextmanager
+def within_memory(batch_size: int | None) -> Iterator[None]:
+    """Out of memory as one line that says what to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        now = f" (now {batch_size})" if batch_size else ""
+        advice = f"lower --batch-size{now} or, for pictures, --size; take a smaller --network; or use --stream or --memory half"
+        raise InputError(f"there is not enough memory: {advice}") from error
 
 
 def check_network(config: Config) -> str:

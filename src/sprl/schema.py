@@ -35,12 +35,6 @@ def require(true: bool, otherwise: str) -> None:
         raise Unreadable(otherwise)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Which says nothing about a file."""
-    words = ("can't allocate memory", "Cannot allocate memory", "out of memory")  # torch's and the system's, and CUDA's
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
-
-
 def named(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
     """Every tensor in nested dicts and lists, by the way to it."""
     if isinstance(value, Tensor):

@@ -17,12 +17,12 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from sprl import crew, on_ray, show, store
-from sprl.commands import last_checkpoint, one_thread_does
 from sprl.compare import Job
 from sprl.crew import Event, Group
 from sprl.data import Data
 from sprl.errors import SprlWarning, printable
-from sprl.run import Run
+from sprl.files import last_checkpoint
+from sprl.run import Run, one_thread_does
 from sprl.show import console, say
 from sprl.spread import Spread
 from sprl.store import Record

@@ -14,7 +14,6 @@ import torch
 
 from sprl import files, generated, on_ray, show, store
 from sprl.checkpoint import PLACES, asked_interval
-from sprl.commands import stopping, within_memory
 from sprl.compare import Effort, Job, effort
 from sprl.config import Config, find_device, find_precision
 from sprl.crew import tidy
@@ -24,9 +23,10 @@ from sprl.data.sets import BENCHMARKS, require_published
 from sprl.errors import InputError, ensure, printable
 from sprl.noise import GENERATED, parse, transition
 from sprl.paper.cell import Cell, is_run_of, meaning, runs_of, summed, takes_files, unique
-from sprl.run import Run, prepare, read
+from sprl.run import Run, prepare, read, within_memory
 from sprl.show import say
 from sprl.spread import Spread
+from sprl.stopping import stopping
 from sprl.store import Record
 from sprl.watch import amount, carry_out, each_note_once, grouped, stopped, team_for
 
