@@ -28,6 +28,7 @@ from sprl.noise import corrupt
 from sprl.run import prepare
 from sprl.show import TUNED
 from sprl.tune import held_out_accuracy
+from sprl.views import write_page
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140"}
 TABLES = {"config.json", "metrics.jsonl", "summary.json", "labels.csv"}
@@ -314,7 +315,7 @@ def test_a_run_that_was_tampered_with_is_refused(pets, monkeypatch, change, mess
     list(run)
     path = make_folder("r", "pets", False)
     write_config(path, run)
-    write_results(path, run)
+    write_results(path, run, write_page)
     assert sprl.load(path).classes == ("ant", "bee", "cat", "dog")
     config = json.loads((path / "config.json").read_text())
     change(config)

@@ -20,6 +20,7 @@ from sprl.config import Config
 from sprl.corrections import Labelled, run_id
 from sprl.files import held, write_config, write_results
 from sprl.run import prepare
+from sprl.views import write_page
 
 LABELS = ["id", "index", "given_label", "predicted_label", "confidence", "label_quality", "wrong_probability", "is_label_issue"]
 
@@ -48,7 +49,7 @@ def trained(tmp_path_factory):
     run = prepare(Config(corrupt="symmetric:0.33", epochs=10, fields={"T1": 4}))
     list(run)
     write_config(folder, run)
-    write_results(folder, run)
+    write_results(folder, run, write_page)
     return folder
 
 

@@ -297,9 +297,9 @@ def test_out_of_memory_is_one_line_that_says_what_to_lower(home, capsys, monkeyp
 def test_a_second_signal_breaks_off_at_once_and_harms_nothing(home, capsys, monkeypatch):
     real = files.write_results
 
-    def impatient(path, run):
+    def impatient(path, run, write_page):
         signal.raise_signal(signal.SIGTERM)
-        return real(path, run)
+        return real(path, run, write_page)
 
     def interrupted(run, pause):
         for row in train(run, pause):

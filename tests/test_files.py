@@ -15,6 +15,7 @@ from sprl.engine import never
 from sprl.errors import InputError
 from sprl.files import CHECKPOINT, adopt, check_folder, held, held_to_train, make_folder, tidy, write_config, write_results
 from sprl.run import prepare
+from sprl.views import write_page
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_run_that_replaces_another_leaves_it_whole_until_it_has_a_checkpoint(d
     list(old)
     (tmp_path / "old").mkdir()
     write_config(tmp_path / "old", old)
-    write_results(tmp_path / "old", old)
+    write_results(tmp_path / "old", old, write_page)
     save(tmp_path / "old", old)
     before = {p.name: p.read_bytes() for p in (tmp_path / "old").iterdir()}
     for at in range(40):

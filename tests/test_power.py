@@ -23,6 +23,7 @@ from sprl.corrections import CORRECTED, Labelled, apply, suggested, write
 from sprl.engine import never
 from sprl.files import CHECKPOINT, PREVIOUS, held_to_train, write_config, write_results
 from sprl.run import prepare
+from sprl.views import write_page
 
 CALLS = ("fsync", "replace", "link", "unlink", "mkdir", "rmdir")
 CUTS = 3  # random outcomes for the content of files, for each outcome for their names
@@ -124,7 +125,7 @@ def trained(tmp_path_factory):
     list(ended)
     (folder / "run").mkdir()
     write_config(folder / "run", ended)
-    write_results(folder / "run", ended)
+    write_results(folder / "run", ended, write_page)
     save(folder / "run", ended)
     run = prepare(CONFIG, data)
     rows = run.train(always)

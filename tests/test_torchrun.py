@@ -20,9 +20,9 @@ from sprl import show
 from sprl.config import Config
 from sprl.engine import never
 from sprl.errors import InputError, RankError
+from sprl.launch import processes, to_go_on
 from sprl.ranks import ALONE, Ranks
 from sprl.run import prepare
-from sprl.spread import processes, to_go_on
 from sprl.torchrun import Accord, Link, joined, meet, seated
 
 SRC = str(Path(__file__).parents[1] / "src")

@@ -12,7 +12,7 @@ import typer
 
 from sprl import __version__, cli_compare, cli_paper, options
 from sprl.errors import InputError, RankError, SprlWarning, escaped, printable
-from sprl.spread import processes
+from sprl.launch import processes
 
 
 def examples(*lines: str) -> str:

@@ -22,14 +22,15 @@ from sprl.errors import InputError
 from sprl.fields import read_fields
 from sprl.files import CHECKPOINT, CONFIG, PREVIOUS, last_checkpoint, started_in
 from sprl.labels import warn_if_few, warn_of_doubts
+from sprl.launch import to_go_on
 from sprl.methods import METHODS
 from sprl.model import check_size, read_config
 from sprl.ranks import Ranks
 from sprl.run import Run, one_thread_does, prepare, read, within_memory
-from sprl.spread import to_go_on
 from sprl.stopping import stopping
 from sprl.together import together
 from sprl.torchrun import Accord, announce, first_in_front, joined, let_know, seated, tell
+from sprl.views import write_page
 
 
 def begin(config: Config, out: str | None, overwrite: bool, demonstration: bool, count: int = 1) -> int:
@@ -181,7 +182,7 @@ def train(runs: Sequence[Run], paths: Sequence[Path], names: Sequence[Path], rep
             for run, path, name in zip(runs, paths, names, strict=True):
                 if run.rows:
                     run.leave()
-                    issues, summary = files.write_results(path, run)
+                    issues, summary = files.write_results(path, run, write_page)
                     summaries.append((run, summary, name))
                     if len(runs) == 1:
                         warn_of_doubts(issues, run.state.memory)

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -200,14 +200,12 @@ def write_metrics(path: Path, rows: list[Row]) -> None:
         file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
-    """Model, labels, their report, curves and summary of a run that has ended; the summary last, so it marks the end. Returns labels and
-    summary."""
+def write_results(path: Path, run: Run, write_page: Callable[[Path, Run, pd.DataFrame], None]) -> tuple[pd.DataFrame, Row]:
+    """Model, labels, the page to review them, curves and summary of a run that has ended; the summary last, so it marks the end. Returns
+    labels and summary."""
     from safetensors.torch import save
 
-    from sprl import report
     from sprl.curves import draw
-    from sprl.views import page_of
 
     labels = run.labels()
     summary = run.summary(labels)
@@ -217,7 +215,7 @@ def write_results(path: Path, run: Run) -> tuple[pd.DataFrame, Row]:
         if module is not None:
             with written(path / name) as file:
                 file.write(save({k: v.contiguous().cpu() for k, v in module.state_dict().items()}))
-    report.write(path / REPORT, page_of(path, run, labels))
+    write_page(path, run, labels)
     draw(run, path / CURVES)
     write_json(path / SUMMARY, summary)
     return labels, summary

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from sprl.audit import UNCLEAR
 from sprl.errors import printable
-from sprl.spread import to_go_on
+from sprl.launch import to_go_on
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
@@ -44,23 +42,6 @@ class Spread:
     def part(self, runs: Sequence[T]) -> list[T]:
         """Those that are this command's, whatever has been done of them: the same ones each time, if `runs` are."""
         return list(runs if self.shard is None else runs[self.shard.number - 1 :: self.shard.of])
-
-
-def processes() -> int:
-    """That torchrun started to share one run."""
-    text = os.environ.get("WORLD_SIZE") or "1"
-    ensure(text.isdecimal(), f"WORLD_SIZE is {text!r}, but torchrun sets it to a number of processes: unset it")
-    return int(text)
-
-
-def to_go_on(name: str) -> str:
-    """The command that goes on with a run, by as many processes as there are now."""
-    count, command = processes(), f"train --resume {shlex.quote(name)}"
-    if count == 1:
-        return f"sprl {command}"
-    if os.environ.get("LOCAL_WORLD_SIZE") == str(count):
-        return f"torchrun --nproc-per-node {count} -m sprl {command}"
-    return f"torchrun ... -m sprl {command}, on each machine as before"
 
 
 def asked(jobs: int | None, together: int, engine: Engine, gpu: float | None, shard: str | None) -> Spread:

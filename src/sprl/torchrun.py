@@ -24,8 +24,8 @@ from sprl import show
 from sprl.config import Config, find_device
 from sprl.errors import InputError, RankError, SprlWarning, ensure
 from sprl.files import CONFIG
+from sprl.launch import processes, to_go_on
 from sprl.ranks import ALONE, Ranks
-from sprl.spread import processes, to_go_on
 
 PATIENCE = timedelta(hours=1)  # for a rank to read the data, and for the first to write its files
 SILENCE = timedelta(minutes=10)  # for its part of anything else, such as a checkpoint; one that dies is noticed at once

@@ -16,12 +16,18 @@ from sprl.audit import judge
 from sprl.corrections import CORRECTIONS, labels_hash, run_id
 from sprl.data import Array, Data, Preprocess
 from sprl.data.columns import TEXT, Column
-from sprl.report import Page, thumbnail
+from sprl.files import REPORT
+from sprl.report import Page, thumbnail, write
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from sprl.run import Run
+
+
+def write_page(path: Path, run: Run, labels: pd.DataFrame) -> None:
+    """report.html of a run that has ended in the folder `path`, with its config."""
+    write(path / REPORT, page_of(path, run, labels))
 
 
 def page_of(path: Path, run: Run, labels: pd.DataFrame) -> Page:
