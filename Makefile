@@ -3,6 +3,7 @@ PYTHON ?= python3
 EXTRAS ?= dev
 BIN := .venv/bin
 
+.NOTPARALLEL:
 .PHONY: demo test test-photos lint format clean
 
 demo: .venv/installed  ## train on the built-in data, half of its labels wrong
@@ -28,7 +29,7 @@ format: .venv/installed-$(EXTRAS)
 define install
 	@echo "Installing into .venv, PyTorch among others: about two minutes, more where the network is slow; nothing is shown meanwhile"
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("sprl needs Python 3.11 or newer: make PYTHON=python3.12 demo")'
-	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/python -c '' 2> /dev/null || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "$(1)"
 	touch $@
 endef

@@ -60,7 +60,9 @@ def test_tensors_of_all_kinds(tmp_path, kind):
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=9),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner, inner, inner) | st.dictionaries(st.text(max_size=3) | st.integers(), inner),
+    lambda inner: (
+        st.lists(inner) | st.tuples(inner, inner, inner, inner) | st.dictionaries(st.text(max_size=3) | st.integers(-(2**60), 2**60), inner)
+    ),
     max_leaves=30,
 )
 
@@ -92,6 +94,9 @@ def test_arrays_of_numpy(tmp_path, kind):
     assert all(isinstance(found[name], Array) and np.array_equal(found[name].values, arrays[name]) for name in arrays)
 
 
+TEXT = b"X\x64\x00\x00\x00" + b"A" * 100
+LAUGHS = b"K\x01q\x00" + b"".join(b"(" + b"h%c" % level * 10 + b"tq%c" % (level + 1) for level in range(8))  # tuples of tuples
+SAME_HASH = b"".join(b"\x8a\x0a" + (k * (2**61 - 1)).to_bytes(10, "little") + b"N" for k in range(1, 20_000))
 BOMB = b"\x80\x02c%s\n%s\nJ\x00\x00\x00\x70\x85R."  # NAME(1,879,048,192)
 TENSOR = (
     b"\x80\x02}X\x01\x00\x00\x00actorch._utils\n_rebuild_tensor_v2\n"
@@ -123,6 +128,9 @@ def test_the_pickle_of_a_tensor_is_as_written_here(tmp_path):
         (TENSOR % (b"K\x02", b"K\x00J\x00\x00\x00\x70\x85K\x00\x85"), "a tensor is larger than its storage"),  # all numbers are one
         (TENSOR % (b"K\x02", b"K\x01K\x02\x85K\x01\x85"), "not a readable file"),  # ends beyond its storage
         (TENSOR % (b"K\x02", b"K\x00(" + b"K\x01" * 65 + b"tK\x01\x85"), "a tensor is larger than its storage"),
+        (TENSOR % (b"K\x02", b"K\x00" + TEXT + b"J\x00\x2d\x31\x01\x86K\x01\x85"), "a tensor is larger than its storage"),
+        (b"\x80\x02" + LAUGHS + b")R.", "may hold code"),
+        (b"\x80\x02}(" + SAME_HASH + b"u.", "may hold code"),
         (b"\x80\x02}0.", "may hold code"),
         (b"u.", "not a readable file"),
         (b"R.", "not a readable file"),

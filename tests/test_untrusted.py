@@ -106,7 +106,7 @@ def test_without_a_home_the_cache_is_asked_for(home, monkeypatch, capsys):
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # nobody, as in a container
     for words in (("data",), ("data", "--clear-cache")):
         assert command(*words) == 2
-        assert "there is no home folder to keep the cache in: set SPRL_CACHE" in said(capsys)
+        assert "no home folder for the cache: set SPRL_CACHE" in said(capsys)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "device"])

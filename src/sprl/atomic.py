@@ -114,7 +114,10 @@ def clear(folder: Path) -> None:
 def remove_left(path: Path) -> None:
     if not stat.S_ISREG(os.lstat(path).st_mode):
         return
-    handle = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    if fcntl is None:  # Windows removes no file that a process has open
+        os.unlink(path)
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         if locked(handle):
             shutil.rmtree(f"{path}{UNPACKED}", ignore_errors=True)

@@ -54,14 +54,16 @@ def curriculum(p: Tensor, y: Tensor, size: int | None, choice: Choice, limited: 
     are confident, and one more. A tenth is rounded down. limited: no more than agree with p [N, C]."""
     group = torch.zeros_like(y) if choice == "all" else y
     likely = p.gather(1, y.unsqueeze(1)).squeeze(1)
-    sizes, sure = (torch.bincount(which, minlength=p.shape[1]) for which in (group, group[likely >= 0.5]))
     counts: int | Tensor
-    if size is None:
-        counts = sizes // 10 * (10 * sure // sizes.clamp(min=1) + 1)
-    elif choice == "tenths":
-        counts = sizes // 10 * -(-10 * size // len(y))
-    else:
+    if size is not None and choice != "tenths":
         counts = size
+    else:
+        sizes = torch.bincount(group, minlength=p.shape[1])
+        if size is None:
+            sure = torch.bincount(group[likely >= 0.5], minlength=p.shape[1])
+            counts = sizes // 10 * (10 * sure // sizes.clamp(min=1) + 1)
+        else:
+            counts = sizes // 10 * -(-10 * size // len(y))
     if not limited:
         return choose(likely, group, counts)
     agree = torch.bincount(group[(likeliest(p) == y) & (p.sum(1) > 0)], minlength=p.shape[1])

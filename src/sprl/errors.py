@@ -95,4 +95,5 @@ def pick(kind: str, name: str, options: Iterable[str]) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Which says nothing about a file."""
     words = ("can't allocate memory", "Cannot allocate memory", "out of memory")  # torch's and the system's, and CUDA's
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+    told = isinstance(error, RuntimeError | OSError) and any(word in str(error) for word in words)
+    return told or isinstance(error, MemoryError)

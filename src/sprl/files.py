@@ -194,9 +194,9 @@ def write_config(path: Path, run: Run) -> None:
     write_json(path / CONFIG, {**run.config.to_json(), "model": model, **started})
 
 
-def write_metrics(path: Path, rows: list[Row]) -> None:
-    """Not durable: the rows are in the checkpoints too."""
-    with written(path / METRICS, durable=False) as file:
+def write_metrics(path: Path, rows: list[Row], durable: bool = False) -> None:
+    """Of a run under way they need not be on the disk: the rows are in the checkpoints too."""
+    with written(path / METRICS, durable=durable) as file:
         file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
 
 
@@ -209,7 +209,7 @@ def write_results(path: Path, run: Run, write_page: Callable[[Path, Run, pd.Data
 
     labels = run.labels()
     summary = run.summary(labels)
-    write_metrics(path, run.rows)
+    write_metrics(path, run.rows, durable=True)
     cells.write(path / LABELS, cells.guarded(labels))
     for module, name in ((run.state.networks, MODEL), (run.backbone, BACKBONE)):
         if module is not None:

@@ -240,8 +240,7 @@ def warn_if_few(y: NDArray[np.int64]) -> None:
     many = int(sizes[sizes > FEW].sum())
     if many < FEWEST_ROWS:
         told = f"{len(y)} rows, of which {many} are in classes of more than {FEW}, are too few to learn from or to judge"
-        why = f"below {FEWEST_ROWS} none can be held out to see when wrong labels are memorised"
-        warnings.warn(f"{told}: {why}; take all results as guesses", SprlWarning, stacklevel=3)
+        warnings.warn(f"{told}; take all results as guesses", SprlWarning, stacklevel=3)
 
 
 def warn_of_doubts(issues: pd.DataFrame, memory: Memory) -> None:

@@ -74,7 +74,7 @@ class SPRLLoss(nn.Module):
         self.memory = new_record(torch.zeros(len(self.y), num_classes)) | self.method.init(self.y, num_classes, epochs)
         self.held_out: list[float] = []  # the cross-entropy on the tenth held out, an epoch of the warm-up each
         if self.method.T1 == "auto":
-            tenth = a_tenth(self.y, num_classes, FEWEST_PICTURES, seed=0)
+            tenth = a_tenth(self.y, num_classes, FEWEST_PICTURES, seed=0) if epochs > 1 else None
             if tenth is None:
                 self.method = replace(self.method, T1=max(1, epochs // 10))
             else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sprl.draws import generators
 from sprl.engine import batch_sizes
 from sprl.errors import InputError
 from sprl.fields import read_fields
@@ -85,6 +86,8 @@ def joined(facts: Any, name: str, source: Source, like: Snapshot, run: Run) -> S
         for alias, first in first_names(run).items()
         if alias == first
     }
+    order, draws = filled(like["order"], f"{name}.order", source), filled(like["draws"], f"{name}.draws", source)
+    check_random(order, draws, run.task.device)
     losses = like["progress"]["losses"]
     progress = filled(like["progress"] | {"rows": None}, f"{name}.progress", source) | {"rows": rows_of(name, source, run), "done": done}
     most = len(losses) if progress["rows"] is None else len(batch_sizes(len(progress["rows"]), run.task.batch_size))
@@ -93,11 +96,19 @@ def joined(facts: Any, name: str, source: Source, like: Snapshot, run: Run) -> S
         "networks": {alias: weights[first] for alias, first in first_names(run).items()},
         "optimizer": {"state": moments(name, source, run), "param_groups": groups_with(rates, like, f"{name}.rates")},
         "memory": filled(like["memory"], f"{name}.memory", source),
-        "order": filled(like["order"], f"{name}.order", source),
-        "draws": filled(like["draws"], f"{name}.draws", source),
+        "order": order,
+        "draws": draws,
         "progress": progress,
         "t": t,
     }
+
+
+def check_random(order: Tensor, draws: list[list[Tensor]], device: torch.device) -> None:
+    """RuntimeError for bytes that no generator can be in: better before anything is taken than in the middle of it."""
+    torch.Generator().set_state(order)
+    for states in draws:
+        for state, generator in zip(states, generators(device), strict=True):
+            generator.set_state(state)
 
 
 def moments(name: str, source: Source, run: Run) -> dict[int, dict[str, Tensor]]:

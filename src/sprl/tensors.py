@@ -26,7 +26,7 @@ KINDS = {
     torch.float64: "F64",
 }
 HEADER_BYTES = 2**22  # of a file of weights: 40,000 tensors; read, it takes up to twenty times that
-NOTED_BYTES = 2**25  # of a checkpoint, whose header has the metrics of all epochs too
+NOTED_BYTES, NOTED_VALUES = 2**25, 2**21  # of a checkpoint, whose header has the metrics of all epochs too; a value can take 64 bytes
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -46,6 +46,8 @@ def write(file: BinaryIO, tensors: Mapping[str, Tensor], words: dict[str, str]) 
         header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
+    if len(head) > NOTED_BYTES:
+        raise InputError(f"metrics of {len(head) / 1e6:,.0f} MB are more than a checkpoint can hold: run fewer epochs")
     file.write(len(head).to_bytes(8, "little") + head)
     for name in names:
         file.write(bytes_of(tensors[name]))
@@ -60,8 +62,11 @@ class Source:
     """What a file holds, each of its tensors to be taken once."""
 
     def __init__(self, path: Path) -> None:
-        self.left = read(path, NOTED_BYTES)
+        check_header(path, NOTED_BYTES)
         header = start_of(path, 8 + int.from_bytes(start_of(path, 8), "little"))[8:]
+        if sum(map(header.count, (b",", b"[", b"{"))) > NOTED_VALUES:
+            raise ValueError("its header holds more values than any of ours needs")
+        self.left = read(path, NOTED_BYTES)
         self.words: dict[str, str] = json.loads(header).get("__metadata__", {})
 
     def take(self, name: str, like: Tensor) -> Tensor:

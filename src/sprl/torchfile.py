@@ -24,6 +24,7 @@ from sprl.errors import printable
 from sprl.tensors import check_memory, start_of
 
 PICKLE_BYTES, INSTRUCTIONS = 2**24, 2**20  # of a pickle; an instruction of one byte can make a value of 64
+MERSENNE = 2**61 - 1  # Python takes the hash of a number by it
 DIMENSIONS = 64  # of a tensor; torch's own bound
 CONVERT = "python -c \"import torch; torch.save(torch.load('OLD', weights_only=True), 'NEW')\""
 STORAGES = {
@@ -59,7 +60,7 @@ class Kind:
         self.code, self.order = code, ""
 
     def build(self, state: Any) -> None:
-        self.order = state[1]
+        self.order = state[1] if isinstance(state[1], str) else ""
 
 
 class Array:
@@ -69,8 +70,8 @@ class Array:
 
     def build(self, state: Any) -> None:
         _, shape, kind, by_column, content = state
-        if kind.order not in ("<", ">", "|", "=") or not WHOLE.fullmatch(kind.code):
-            raise Foreign(f"an array of {printable(f'{kind.order}{kind.code}')[:20]}, not of whole numbers")
+        if not isinstance(kind, Kind) or kind.order not in ("<", ">", "|", "=") or not WHOLE.fullmatch(kind.code):
+            raise Foreign("an array of something else than whole numbers")
         self.values = np.frombuffer(content, np.dtype(kind.order + kind.code)).reshape(shape, order="F" if by_column else "C")
 
 
@@ -127,7 +128,8 @@ def value_of(pickle: bytes, storage: Callable[[Word, str, int], Tensor]) -> Any:
 
     def set_items(items: list[Any]) -> None:
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if type(stack[-1]) is not dict or not isinstance(key, str | int):  # the hash of nested tuples can take for ever
+            plain = isinstance(key, str) or (type(key) is int and abs(key) < MERSENNE)
+            if type(stack[-1]) is not dict or not plain:  # the hash of nested tuples can take for ever, numbers beyond share theirs
                 raise Foreign("a dict with other keys than names and numbers")
             stack[-1][key] = value
 
@@ -138,7 +140,8 @@ def value_of(pickle: bytes, storage: Callable[[Word, str, int], Tensor]) -> Any:
             case Word("collections Counter"), (dict() as counted,):
                 return counted
             case Word("torch._utils _rebuild_tensor_v2"), (Tensor() as numbers, offset, tuple() as size, stride, *_):
-                if len(size) > DIMENSIONS or math.prod(size) > len(numbers):
+                whole = isinstance(stride, tuple) and all(type(number) is int for number in (offset, *size, *stride))
+                if not whole or len(size) > DIMENSIONS or math.prod(size) > len(numbers):
                     raise ValueError("a tensor is larger than its storage")
                 return numbers.as_strided(size, stride, offset)
             case Word("torch._utils _rebuild_parameter"), (Tensor() as tensor, *_):
@@ -151,7 +154,7 @@ def value_of(pickle: bytes, storage: Callable[[Word, str, int], Tensor]) -> Any:
                 if text not in encoded:
                     encoded[text] = text.encode("latin1")
                 return encoded[text]
-        raise Foreign(f"{printable(str(word))[:80]}, which no tensor needs")
+        raise Foreign(f"{printable(word)[:80] if isinstance(word, Word) else 'a call'}, which no tensor needs")
 
     for number, (code, argument, _) in enumerate(pickletools.genops(pickle)):
         if number > INSTRUCTIONS:

@@ -33,7 +33,7 @@ def folder() -> Path:
             return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "sprl" / "cache"
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sprl"
     except RuntimeError:
-        raise InputError("there is no home folder to keep the cache in: set SPRL_CACHE to a folder that can be written to") from None
+        raise InputError("no home folder for the cache: set SPRL_CACHE to a folder that can be written to") from None
 
 
 def key(parts: Iterable[bytes]) -> str:
@@ -85,11 +85,16 @@ def write(path: Path, note: Path, size: int, make: Callable[[Path], dict[str, An
             "set SPRL_CACHE to a folder with more room, or clear it with `sprl data --clear-cache`"
         )
     note.unlink(missing_ok=True)
-    with written(path) as file:
-        file.truncate(size)
-        found = make(Path(file.name))
-    with written(note) as file:
-        file.write(json.dumps({**found, "size": size}).encode())
+    try:
+        with written(path) as file:
+            file.truncate(size)
+            found = make(Path(file.name))
+        with written(note) as file:
+            file.write(json.dumps({**found, "size": size}).encode())
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):  # `entry` says what to do
+            raise error.__cause__ from error
+        raise
     return found
 
 
@@ -115,10 +120,11 @@ def clear() -> tuple[int, int]:
     for path in folder().glob("*.rows"):
         try:
             with FileLock(path.with_suffix(".lock"), timeout=0):
-                freed += path.stat().st_size
-                path.with_suffix(".json").unlink(missing_ok=True)
+                size = path.stat().st_size
                 path.unlink()
+                path.with_suffix(".json").unlink(missing_ok=True)
+                freed += size
                 count += 1
-        except Timeout:
+        except (Timeout, PermissionError):  # Windows removes no file that a run is reading
             continue
     return count, freed

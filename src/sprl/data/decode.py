@@ -194,15 +194,16 @@ def shared_room(file: IO[bytes]) -> Room:
 def work(lines: IO[bytes], report: IO[str]) -> None:
     """A worker: the rule, the cache file and blocks of files in; rows written in place, a line a block out.
 
-    In: the rule as JSON, the cache file, then for each block its first row, the count and that many paths, NUL after each.
+    In: the rule as JSON, the cache file, the file by which decoders wait for room; then for each block its first row, the count and that
+    many paths, NUL after each.
     Out: for each block "BLOCK count grey", after a "BAD row reason" for each picture that cannot be used.
     """
     words = iter(lines.read().split(b"\0"))
     resize = Resize(*json.loads(next(words)))
     nothing = bytes(3 * resize.height * resize.width)
     # paths stay bytes: not every name is text
-    with open(next(words), "r+b", buffering=0) as out:
-        room = shared_room(out)
+    with open(next(words), "r+b", buffering=0) as out, open(next(words), "r+b", buffering=0) as shared:
+        room = shared_room(shared)
         for first in words:
             if not first:
                 break

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from sprl import torchfile
 from sprl.data import Array, arrays
@@ -74,8 +75,18 @@ def read_published(path: Path) -> dict[str, Array]:
     """The arrays of the publishers' file."""
     try:
         found = torchfile.read_torch(path)
-        return {str(key): np.asarray(value.values if isinstance(value, torchfile.Array) else value) for key, value in found.items()}
+        return {str(key): array_of(value) for key, value in found.items()}
     except InputError:
         raise
     except Exception as error:  # of damaged and of hostile files there are many kinds
         raise InputError(f"{path} holds something else than plain arrays, or is damaged; nothing in it was run: get it again") from error
+
+
+def array_of(value: object) -> Array:
+    if isinstance(value, torchfile.Array):
+        return value.values
+    if isinstance(value, Tensor):
+        return value.numpy()
+    if isinstance(value, list | tuple) and all(isinstance(number, int | float) for number in value):
+        return np.array(value)
+    raise ValueError("a value is not a row of numbers")

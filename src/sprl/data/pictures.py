@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from tempfile import mkstemp
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -135,6 +136,7 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
         words = [
             json.dumps(resize).encode(),
             os.fsencode(path),
+            os.fsencode(shared),
             *(word for first, part in blocks for word in (b"%d" % first, b"%d" % len(part), *part)),
             b"",
         ]
@@ -155,6 +157,8 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
             suspects = f"{os.fsdecode(part[0])} to {os.fsdecode(part[-1])}"
             raise InputError(f"the decoder ended with status {worker.returncode} on one of the pictures {suspects}: leave it out")
 
+    handle, shared = mkstemp()  # not the cache file: to some file systems a lock of it and one of a part of it are the same
+    os.close(handle)
     # -P: the folder of decode.py must not come before the standard library
     command = [sys.executable, "-P", decode.__file__]
     workers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(count)]
@@ -171,6 +175,7 @@ def decode_all(names: Sequence[bytes], resize: Resize, path: Path, progress: Pro
         for worker in workers:
             with worker:
                 worker.kill()
+        os.unlink(shared)
     return {"bad": sorted(bad), "grey": all(greys)}
 
 

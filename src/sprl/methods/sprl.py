@@ -124,7 +124,8 @@ class SPRL:
         if self.growth == "eq6":
             size, gamma = schedules.published(t, start=start, gamma_d=float(state["gamma_d"]), n=n, T=T, T1=T1, K=self.K)
         else:
-            tenths = schedules.start_tenths(start, n, max(1, int(counted.sum())))
+            of = n if self.noise_rate is not None else max(1, int(counted.sum()))
+            tenths = schedules.start_tenths(start, n, of)
             size, gamma = schedules.released(t, tenths=tenths, gamma_d=float(state["gamma_d"]), n=n, T=T, T1=T1)
         if t == T1 + 2 and self.start == "last-class" and self.noise_rate is None:
             size = None
