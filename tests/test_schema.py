@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import resource
 
 import numpy as np
 import pytest
@@ -226,8 +227,10 @@ def header(**tensors):
 )
 def test_what_claims_more_than_the_file_holds_is_refused(fresh, tmp_path, content):
     (tmp_path / CHECKPOINT).write_bytes(content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match="no checkpoint to go on from"):
         load(tmp_path, fresh)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 
 def test_a_pipe_in_its_place_is_refused(fresh, tmp_path):
