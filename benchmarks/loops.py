@@ -107,6 +107,7 @@ def main() -> None:
     cells = list(product(NETWORKS, OPTIMIZERS, NOISES, options.batch_size))
     losses = list(LOSSES)[: 3 if options.data is None else 2]
     records = over_cores(one, [(options.data, *cell, loss, seed) for cell in cells for loss in losses for seed in SEEDS])
+    torch.set_num_threads(1)  # as each run has, for the record
     save(options.out, records, data="digits" if options.data is None else options.data.stem, device="cpu", epochs=EPOCHS)
     show(cells, losses, records)
 

@@ -35,7 +35,7 @@ def test_sprl_loss_beats_cross_entropy(name: str, needs: tuple[str, ...]) -> Non
     if name == "lightning_module":
         assert number("epochs that the loss remembers", text) == 60  # 30 before the checkpoint, 30 after
     robust, plain = number("test accuracy with SPRLLoss", text), number("test accuracy with cross-entropy", text)
-    assert robust >= 90  # measured 91.8 to 93.8, the plain loop over four seeds
+    assert robust >= 90  # measured 91.3 to 93.3, the plain loop over four seeds
     assert robust >= plain + 20  # measured 31 to 43 more
     assert number("really wrong among the 20 labels of lowest quality", text) >= 18  # measured 20; by chance 10
 

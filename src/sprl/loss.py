@@ -55,7 +55,8 @@ class SPRLLoss(nn.Module):
     Fields are SPRL's, with two differences:
 
     normalised=True is the default, so the loss keeps the scale of cross-entropy. The paper's Eq. 10 (normalised=False) grows with gamma to
-    tens or hundreds: SGD diverges, clipped gradients are all resistance, other losses added to it go under.
+    tens or hundreds: SGD diverges, clipped gradients are all resistance, other losses added to it go under. Adam bears that, and was up to
+    two points better with it under heavy noise (docs/log.md).
 
     T1="auto" ends the warm-up by what the loop shows. A tenth of each class has no part in the loss until then. The cross-entropy of the
     predictions recorded for it falls while the network learns and rises once it memorises; when it has risen by 2 %, summed over the
