@@ -34,7 +34,7 @@ from sprl.corrections import labels_hash
 from sprl.data import How, Preprocess, arrays, cifar, clothing1m, decode, food101, human, idx, mini_imagenet, pictures, sets
 from sprl.data.catalogue import load, relabel
 from sprl.errors import InputError
-from sprl.photos import read_weights
+from sprl.timm_models import read_weights
 
 MEMORY = 512  # MB that reading a file of a few kB may take on top
 PATIENCE = 20  # seconds for one file

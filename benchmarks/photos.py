@@ -18,7 +18,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from sprl.data import How, folder
-from sprl.photos import embed, import_timm, network, resize_of
+from sprl.photos import embed, resize_of
+from sprl.timm_models import import_timm, network
 
 PICTURES, CLASSES = 2000, 10
 

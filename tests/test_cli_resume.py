@@ -17,8 +17,8 @@ from typed import sprl
 
 from sprl import checkpoint, commands, files
 from sprl.noise import corrupt
-from sprl.photos import import_timm
 from sprl.run import Run
+from sprl.timm_models import import_timm
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "140", "SPRL_CHECKPOINT_SECONDS": "0"}  # after every batch
 RESULTS = ("metrics.jsonl", "model.safetensors", "labels.csv")

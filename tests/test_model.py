@@ -24,8 +24,8 @@ from sprl.errors import InputError
 from sprl.files import write_config
 from sprl.model import load
 from sprl.networks import build
-from sprl.photos import import_timm, network
 from sprl.run import prepare
+from sprl.timm_models import import_timm, network
 
 EXTRA = 128 * 2**20  # bytes of memory that a refusal, or a small model, may take
 FIRST = "0.1.weight"  # of the run below

@@ -15,13 +15,14 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from sprl import photos
+from sprl import photos, timm_models
 from sprl.data import Data, Preprocess
 from sprl.data.decode import Resize, decode
 from sprl.data.rows import FileRows
 from sprl.errors import InputError
 from sprl.networks import build
-from sprl.photos import Prepared, embed, embeddings, freeze, import_timm, network, resize_of
+from sprl.photos import embed, embeddings, freeze, resize_of
+from sprl.timm_models import Prepared, import_timm, network
 
 CPU = torch.device("cpu")
 SIZE = (3, 160, 160)  # of the models that timm has for tests
@@ -99,7 +100,7 @@ def test_operators_that_torchvision_lacks_are_declared(fake):
     part = "import sys, torch\nfresh = 'timm.part' not in sys.modules\nsys.modules['timm.part'] = torch\n"
     fake(part + lacks.format("lost") + lacks.format("gone"))
     assert import_timm().fresh  # what was imported by half is gone
-    assert {"lost", "gone"} <= photos.DECLARED.keys()
+    assert {"lost", "gone"} <= timm_models.DECLARED.keys()
 
 
 @pytest.mark.parametrize(
@@ -113,10 +114,10 @@ def test_a_timm_that_cannot_be_imported(fake, code):
 
 
 def test_nothing_is_declared_where_torchvision_is_fine(fake, monkeypatch):
-    monkeypatch.setattr(photos, "DECLARED", {})
+    monkeypatch.setattr(timm_models, "DECLARED", {})
     fake("fine = True")
     assert import_timm().fine
-    assert not photos.DECLARED
+    assert not timm_models.DECLARED
 
 
 @pytest.mark.parametrize(
@@ -264,7 +265,7 @@ def test_a_pickle_with_code_is_refused_before_it_runs(tmp_path, name):
         for write in (lambda content: torch.save(content, file), lambda content: file.write_bytes(pickle.dumps(content))):
             write(content)
             with pytest.raises(InputError, match="may hold code, so it was not read") as error:
-                photos.read_weights(file)
+                timm_models.read_weights(file)
             assert "\n" not in str(error.value)
     assert not sprung.exists()
 
@@ -287,7 +288,7 @@ def test_files_that_are_no_weights(tmp_path, name, content, message):
     elif content is not None:
         torch.save(content, tmp_path / name)
     with pytest.raises(InputError, match=message):
-        photos.read_weights(tmp_path / name)
+        timm_models.read_weights(tmp_path / name)
 
 
 def test_only_pretrained_weights_are_downloaded_and_their_head_is_not_kept(timm, monkeypatch):
@@ -365,6 +366,8 @@ def test_other_pictures_weights_or_models_are_computed_anew(timm, module, tmp_pa
     assert run(pixels) == 7
     module[2].running_var[0] = 2
     assert run(pixels) == 8
+    for name in "ab":
+        (tmp_path / name).write_bytes(bytes(3 * 64))
     in_file = [FileRows(tmp_path / name, np.array(places), 64, (1, 8, 8)) for name in "ab" for places in ([0, 1], [0, 2])]
     assert [run(rows) for rows in in_file + in_file] == [9, 10, 11, 12] * 2
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from sprl import photos
+from sprl import timm_models
 from sprl.data import human
 from sprl.errors import InputError
 from sprl.tensors import HEADER_BYTES
@@ -37,7 +37,7 @@ def refused(file, most=20_000_000):
     tracemalloc.start()
     try:
         with pytest.raises(InputError) as told:
-            photos.read_weights(file)
+            timm_models.read_weights(file)
         assert tracemalloc.get_traced_memory()[1] < most
     finally:
         tracemalloc.stop()
@@ -81,7 +81,7 @@ def test_a_module_of_torch_is_read_whole(tmp_path):
     module(torch.ones(1, 3, 5, 5)).sum().backward()
     optimizer.step()
     torch.save({"model": module.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "w.pt")
-    found, wanted = photos.read_weights(tmp_path / "w.pt"), module.state_dict()
+    found, wanted = timm_models.read_weights(tmp_path / "w.pt"), module.state_dict()
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
@@ -106,7 +106,7 @@ WHOLE = (b"K\x02", b"K\x00K\x02\x85K\x01\x85")  # two numbers in the storage; of
 
 
 def test_the_pickle_of_a_tensor_is_as_written_here(tmp_path):
-    assert photos.read_weights(archive(tmp_path / "w.pth", TENSOR % WHOLE, bytes(8)))["a"].tolist() == [0, 0]
+    assert timm_models.read_weights(archive(tmp_path / "w.pth", TENSOR % WHOLE, bytes(8)))["a"].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_archive_that_is_checked_is_the_one_that_is_read(tmp_path):
     archive(inner, BOMB % (b"__builtin__", b"bytearray"))
     archive(outer, TENSOR % WHOLE, bytes(8))
     (tmp_path / "w.pth").write_bytes(inner.getvalue() + outer.getvalue())
-    assert photos.read_weights(tmp_path / "w.pth")["a"].tolist() == [0, 0]  # there is one reader, and no other look
+    assert timm_models.read_weights(tmp_path / "w.pth")["a"].tolist() == [0, 0]  # there is one reader, and no other look
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -197,7 +197,7 @@ def test_formats_of_before_are_refused_with_the_way_to_convert_them(tmp_path, ol
     if old:
         program = told.partition('python -c "')[2].partition('"')[0]
         exec(program.replace("OLD", str(file)).replace("NEW", str(file)))
-        assert photos.read_weights(file)["a"].tolist() == [1, 1]
+        assert timm_models.read_weights(file)["a"].tolist() == [1, 1]
 
 
 def test_bytes_in_another_order_are_refused(tmp_path):

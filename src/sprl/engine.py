@@ -19,12 +19,12 @@ from sprl.draws import Draws
 from sprl.errors import InputError, ensure, pick
 from sprl.fields import checked
 from sprl.labels import as_labels, new_record, record, see
-from sprl.networks import Factory, build, logits_of
+from sprl.networks import Factory, build, logits_of, pixels_to_float
 from sprl.ranks import ALONE, Ranks
 from sprl.search import search_of
 from sprl.seeds import stream_seed
 from sprl.state import Precision, Progress, State, Task
-from sprl.stepping import Eager, Stepper, arithmetic, pixels_to_float, tuned
+from sprl.stepping import Eager, Stepper, arithmetic, tuned
 from sprl.tables import place_table
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from sprl.errors import InputError, pick, printable
 from sprl.fields import parts
 from sprl.files import BACKBONE, CONFIG, MODEL
 from sprl.methods import METHODS
-from sprl.networks import factory, weight
-from sprl.photos import HEAD, embed, first_line, network
-from sprl.stepping import pixels_to_float
+from sprl.networks import factory, pixels_to_float, weight
+from sprl.photos import HEAD, embed
 from sprl.tensors import kind, start_of
 from sprl.tensors import read as read_tensors
+from sprl.timm_models import first_line, network
 
 if TYPE_CHECKING:
     import pandas as pd

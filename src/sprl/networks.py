@@ -158,7 +158,7 @@ def factory(network: str | nn.Module | Factory) -> Factory:
         raise InputError(f"the network must be a name, a torch.nn.Module or a factory, not {type(network).__name__}")
     name, _, fields = network.partition(":")
     if name == "timm":
-        from sprl.photos import network as make_timm
+        from sprl.timm_models import network as make_timm
 
         return partial(make_timm, name=fields)
     make = NETWORKS[pick("network", name, NETWORKS)]
@@ -215,3 +215,8 @@ def logits_of(networks: Iterable[nn.Module], x: Tensor) -> Tensor:
             told = f"in training mode the network returns a {type(logits).__name__}, not one tensor of logits"
             raise InputError(f"{told}: switch its auxiliary outputs off, or wrap it in a module that returns the first")
     return torch.stack(found)
+
+
+def pixels_to_float(x: Tensor) -> Tensor:
+    """Pixels from uint8 to [0, 1]; features as they are."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x.float()

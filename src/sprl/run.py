@@ -16,17 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sprl import generated, photos
+from sprl import generated, photos, timm_models
 from sprl.audit import judge
 from sprl.config import Config, default_cutout, default_method, find_device, find_precision, make_method, settle
 from sprl.data import Data, How, Progress, check_learnable, quiet
 from sprl.data.augment import suited_to
 from sprl.data.catalogue import load, relabel
 from sprl.data.decode import Resize
-from sprl.data.rows import FileRows, Rows, Streamed, free_memory, place
+from sprl.data.rows import FileRows, Rows, Streamed, place
 from sprl.engine import batch_sizes, batches_left, label_issues, never, predict_logits, predicted, start
 from sprl.errors import InputError, is_out_of_memory, pick
 from sprl.generated import Labeller
+from sprl.machine import free_memory
 from sprl.networks import weight
 from sprl.noise import GENERATED, corrupt, expected, parse, requested
 from sprl.ranks import ALONE, Ranks
@@ -265,7 +266,7 @@ def prepare(
         ranks=ranks,
     )
     check_room(network, data.shape, num_classes, method.networks, device)
-    make = partial(photos.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
+    make = partial(timm_models.network, name=timm_name, weights=config.weights) if timm_name and not config.frozen else network
     if beside is not None and beside.data.x_test is data.x_test:
         x_test = beside.x_test
     else:

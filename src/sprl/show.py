@@ -139,7 +139,8 @@ def plan(run: Run, demonstration: bool, count: int = 1) -> None:
 
 def whereabouts(x: Rows) -> str:
     """Where the rows are while it trains, and what they take."""
-    from sprl.data.rows import FileRows, Streamed, free_memory
+    from sprl.data.rows import FileRows, Streamed
+    from sprl.machine import free_memory
 
     free = f"{volume(free_memory(x.device))} free"
     if not isinstance(x, Streamed):

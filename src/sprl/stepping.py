@@ -17,7 +17,7 @@ from sprl import convolution
 from sprl.core import Batch, Memory, Method, Step
 from sprl.errors import InputError, SprlWarning
 from sprl.labels import Seen, record, see
-from sprl.networks import logits_of
+from sprl.networks import logits_of, pixels_to_float
 from sprl.ranks import Ranks, in_parallel
 from sprl.seeds import stream_seed
 from sprl.state import Precision, State, Task, restore, snapshot
@@ -32,11 +32,6 @@ class Stepper(Protocol):
 
     def forget(self) -> None:
         """`state` was brought back to a snapshot: its tensors may be others now."""
-
-
-def pixels_to_float(x: Tensor) -> Tensor:
-    """Pixels from uint8 to [0, 1]; features as they are."""
-    return x.float() / 255 if x.dtype == torch.uint8 else x.float()
 
 
 def arithmetic(precision: Precision, device: torch.device) -> torch.autocast:

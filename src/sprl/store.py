@@ -28,9 +28,9 @@ from sprl.checkpoint import PLACES
 from sprl.config import edition, later
 from sprl.errors import InputError, SprlWarning, printable
 from sprl.files import make_place
-from sprl.photos import PRETRAINED
 from sprl.run import Run, versions
 from sprl.schema import Unreadable, require
+from sprl.timm_models import PRETRAINED
 
 FORMAT = 1
 LARGEST = 2**24  # bytes of a record; one of 200 epochs has 40,000

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sprl.data.rows import free_memory
 from sprl.errors import InputError
+from sprl.machine import free_memory
 
 
 def place_table(shape: tuple[int, int], device: torch.device, half: bool = False) -> tuple[Tensor, Tensor | None]:

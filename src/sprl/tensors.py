@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from sprl.data.rows import free_memory
 from sprl.errors import InputError
+from sprl.machine import free_memory
 
 KINDS = {
     torch.bool: "BOOL",

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from sprl.data import rows as rows_module
-from sprl.data.rows import FileRows, Streamed, fetch, free_memory, place, select
+from sprl.data.rows import FileRows, Streamed, fetch, place, select
 from sprl.engine import predict, run_epoch, start
 from sprl.errors import InputError
+from sprl.machine import free_memory
 from sprl.methods import SPRL
 from sprl.state import Task
 from sprl.training import train

@@ -17,8 +17,8 @@ from sprl.data.catalogue import SETS
 from sprl.errors import InputError, ensure, pick
 from sprl.methods import METHODS
 from sprl.noise import MATRIX
-from sprl.photos import PRETRAINED
 from sprl.store import LATER, Record, is_number
+from sprl.timm_models import PRETRAINED
 
 Rule = Literal["last10", "best", "labeller-training", "labeller-test"]
 RULES: dict[Rule, str] = {
