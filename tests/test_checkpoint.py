@@ -181,7 +181,7 @@ def test_two_torn_checkpoints_are_one_clear_error(data, tmp_path):
     (tmp_path / PREVIOUS).write_bytes(b"\0" * 1000)
     with (
         pytest.warns(SprlWarning),
-        pytest.raises(InputError, match=r"checkpoint-previous.safetensors is no checkpoint to go on from: .* new run"),
+        pytest.raises(InputError, match=r"cannot resume from .*checkpoint-previous.safetensors: .* new run"),
     ):
         load(tmp_path, prepare(CONFIG, data))
 

@@ -254,7 +254,7 @@ def test_many_doubtful_classes_get_one_warning():
 
 @pytest.mark.parametrize(("given", "judged"), [([0, 1, 0], 0), ([0, 1] * 15, 30), ([0] * 59, 59), ([*range(50)] * 3, 0)])
 def test_few_rows_are_no_data_to_judge_by(given, judged):
-    told = f"^{len(given)} rows, of which {judged} are in classes of more than 3, are too few to learn from or to judge: below 60 none can"
+    told = f"^{len(given)} rows, of which {judged} are in classes of more than 3, are too few to learn from or to judge; take all"
     with pytest.warns(SprlWarning, match=told):
         warn_if_few(np.array(given))
     warn_if_few(np.array([*given, *([7] * 60)]))

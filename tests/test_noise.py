@@ -21,7 +21,7 @@ CLEAN = np.arange(20_000) % 10
 SKEWED = [[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]]
 
 
-@given(st.integers(2, 100), st.floats(0, 1, exclude_max=True))
+@given(st.integers(2, 100), st.floats(0, 1 - 1e-9))  # nearer to 1 it is rounded to a rate that is out of bounds
 @quick
 def test_symmetric_spreads_the_rate_over_all_other_classes(c, share):
     rate = share * (c - 1) / c

@@ -103,15 +103,15 @@ def another_network(tensors, facts):
 CRAFTED = {
     "a key less": (lacking, "it has other keys"),
     "a key more": (fact(more=1), "it has other keys"),
-    "no format": (lambda tensors, facts: facts.pop("format"), "it holds something else"),
+    "no format": (lambda tensors, facts: facts.pop("format"), "it is not a checkpoint"),
     "another format": (fact(format=1), "has the format 1, this version of sprl reads 6"),
     "another config": (fact(config="0" * 64), "config.json is not the one"),
-    "a config that is no hash": (fact(config=0), "it holds something else"),
+    "a config that is no hash": (fact(config=0), "it is not a checkpoint"),
     "other data": (fact(data="0" * 64), "the data is not what"),
     "another device": (fact(device="cuda"), "was trained on cuda, this is cpu"),
     "versions that are none": (fact(versions=3), "versions is not of type dict"),
     "other versions": (fact(versions={}), "versions has other keys"),
-    "a version that is none": (fact("versions", torch=2), "versions are none"),
+    "a version that is none": (fact("versions", torch=2), "versions are not text"),
     "threads in words": (fact(threads="1"), "threads is not of type int"),
     "a state less": (without("state.order"), "it lacks state.order"),
     "a state more": (tensor("state.more", torch.zeros(3)), "it holds state.more, which no checkpoint of this run needs"),
@@ -130,12 +130,12 @@ CRAFTED = {
     "a moment of another shape": (tensor(MOMENT, torch.zeros(2)), f"{MOMENT} is not float32"),
     "a negative step": (tensor("state.optimizer.0.step", torch.tensor(-1.0)), "state.optimizer.0 has a negative step"),
     "rates of another optimizer": (fact("state", rates=[]), "state.rates are of another length"),
-    "a rate in words": (fact("state", rates=[["fast", 0.9, 0.999]]), "state.rates are no rates"),
-    "a rate without end": (fact("state", rates=[[float("inf"), 0.9, 0.999]]), "state.rates are no rates"),
-    "rows out of range": (tensor(ROWS, torch.arange(5) + 396), "progress.rows are no rows"),
-    "negative rows": (tensor(ROWS, torch.arange(5) - 3), "progress.rows are no rows"),
-    "rows twice": (tensor(ROWS, torch.zeros(5, dtype=torch.int64)), "progress.rows are no rows"),
-    "rows that are no numbers of rows": (tensor(ROWS, torch.arange(5.0)), "progress.rows are no rows"),
+    "a rate in words": (fact("state", rates=[["fast", 0.9, 0.999]]), "state.rates are not rates"),
+    "a rate without end": (fact("state", rates=[[float("inf"), 0.9, 0.999]]), "state.rates are not rates"),
+    "rows out of range": (tensor(ROWS, torch.arange(5) + 396), "progress.rows are not rows"),
+    "negative rows": (tensor(ROWS, torch.arange(5) - 3), "progress.rows are not rows"),
+    "rows twice": (tensor(ROWS, torch.zeros(5, dtype=torch.int64)), "progress.rows are not rows"),
+    "rows that are no numbers of rows": (tensor(ROWS, torch.arange(5.0)), "progress.rows are not rows"),
     "batches out of range": (fact("state", done=4), "state.done is out of range"),
     "batches below zero": (fact("state", done=-1), "state.done is out of range"),
     "a search of other epochs": (fact(warmup=[[7, 0.5, None]]), "warmup is of other epochs"),
@@ -145,16 +145,16 @@ CRAFTED = {
     "a search with other weights": (another_network, "it lacks warmup.1.networks"),
     "a search without the beginning": (lambda tensors, facts: facts["warmup"][0].__setitem__(2, None), "warmup lacks the beginning"),
     "a search that began with a memory": (tensor("warmup.0.memory.m", torch.zeros(())), "it holds warmup.0.memory.m, which"),
-    "an accuracy that is none": (lambda tensors, facts: facts["warmup"][1].__setitem__(1, 2.0), "warmup holds no score"),
+    "an accuracy that is none": (lambda tensors, facts: facts["warmup"][1].__setitem__(1, 2.0), "warmup holds a score outside 0 to 1"),
     "metrics of other epochs": (lambda tensors, facts: facts["rows"].append(facts["rows"][0]), "rows are of other epochs"),
     "metrics out of order": (lambda tensors, facts: facts["rows"][0].update(epoch=2), "rows are of other epochs"),
-    "metrics that lack one": (lambda tensors, facts: facts["rows"][0].pop("gamma"), "rows are no metrics"),
-    "metrics in words": (lambda tensors, facts: facts["rows"][0].update(loss="x"), "rows are no metrics"),
+    "metrics that lack one": (lambda tensors, facts: facts["rows"][0].pop("gamma"), "rows are not metrics"),
+    "metrics in words": (lambda tensors, facts: facts["rows"][0].update(loss="x"), "rows are not metrics"),
     "another method": (fact("method", K=11), "method is not that of the config"),
     "a method with more": (fact("method", more=1), "method is not that of the config"),
     "a T1 that cannot be": (fact("method", T1=0), "T1 is 0 but must be at least 1"),
-    "no time": (fact(seconds=float("nan")), "seconds is no time"),
-    "a step of another device": (fact(stepper="captured"), "stepper is none of this device"),
+    "no time": (fact(seconds=float("nan")), "seconds is not a time"),
+    "a step of another device": (fact(stepper="captured"), "stepper is not one of this device"),
 }
 
 
@@ -189,7 +189,7 @@ def test_a_crafted_checkpoint_is_one_clear_error_and_changes_nothing(kept, fresh
 )
 def test_words_that_are_no_facts_are_one_clear_error(kept, fresh, tmp_path, words):
     put_together(tmp_path / CHECKPOINT, parts(kept[1])[0], words)
-    with pytest.raises(InputError, match="no checkpoint to go on from") as refused:
+    with pytest.raises(InputError, match="cannot resume from") as refused:
         load(tmp_path, fresh)
     assert "\n" not in str(refused.value)
 
@@ -203,7 +203,7 @@ class Code:
 def test_code_in_a_checkpoint_is_not_run(fresh, tmp_path, monkeypatch, protocol):
     monkeypatch.chdir(tmp_path)
     (tmp_path / CHECKPOINT).write_bytes(pickle.dumps(Code(), protocol))
-    with pytest.raises(InputError, match="no checkpoint to go on from"):
+    with pytest.raises(InputError, match="cannot resume from"):
         load(tmp_path, fresh)
     assert not (tmp_path / "was-run").exists()
 
@@ -228,12 +228,12 @@ def header(**tensors):
 def test_what_claims_more_than_the_file_holds_is_refused(fresh, tmp_path, content):
     (tmp_path / CHECKPOINT).write_bytes(content)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputError, match="no checkpoint to go on from"):
+    with pytest.raises(InputError, match="cannot resume from"):
         load(tmp_path, fresh)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
 
 
 def test_a_pipe_in_its_place_is_refused(fresh, tmp_path):
     os.mkfifo(tmp_path / CHECKPOINT)
-    with pytest.raises(InputError, match="it is no file"):
+    with pytest.raises(InputError, match="it is not a file"):
         load(tmp_path, fresh)

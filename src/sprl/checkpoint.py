@@ -169,8 +169,8 @@ def load(folder: Path, run: Run) -> bool:
             take_over(run, path)
         except Unreadable as error:
             if path == found[-1]:
-                raise InputError(f"{path} is no checkpoint to go on from: {error}: start a new run") from error
-            warnings.warn(f"{path} is no checkpoint to go on from ({error}): taking the one before", SprlWarning, stacklevel=2)
+                raise InputError(f"cannot resume from {path}: {error}; start a new run") from error
+            warnings.warn(f"cannot resume from {path} ({error}); taking the one before", SprlWarning, stacklevel=2)
             continue
         if path.name == PREVIOUS:
             os.replace(path, folder / CHECKPOINT)  # else the next saving would put the bad one in its place
@@ -215,7 +215,7 @@ def take_over(run: Run, path: Path) -> None:
         warmup = join_warmup(saved["warmup"], source, like, run, method, snapshot)
         require(not source.left, f"it holds {printable(min(source.left, default=''))[:80]}, which no checkpoint of this run needs")
         check_rows(saved["rows"], snapshot["t"], run)
-        require(type(saved["seconds"]) is float and 0 <= saved["seconds"] < math.inf, "seconds is no time")
+        require(type(saved["seconds"]) is float and 0 <= saved["seconds"] < math.inf, "seconds is not a time")
         if saved["stepper"] != state.stepper.name and run.task.ranks.count == 1:
             state.stepper = Eager() if saved["stepper"] == "eager" else Captured(run.task.device, compiled=saved["stepper"] == "compiled")
         restore(state, snapshot)
@@ -231,12 +231,12 @@ def take_over(run: Run, path: Path) -> None:
 
 def opened(path: Path) -> tuple[Source, dict[str, Any]]:
     """The tensors of the file, which is whole, and all else that it says."""
-    require(path.is_file(), "it is no file")
+    require(path.is_file(), "it is not a file")
     source = Source(path)
     words = source.words.get("checkpoint", "")
     require(source.words.get("crc32") == checksum(words, [tensor for _, tensor in sorted(source.left.items())]), "it is damaged")
     saved = json.loads(words)
-    require(isinstance(saved, dict), "it holds something else")
+    require(isinstance(saved, dict), "it is not a checkpoint")
     return source, saved
 
 
@@ -246,20 +246,20 @@ def check_surroundings(saved: dict[str, Any], now: dict[str, Any]) -> None:
         require(type(saved[name]) is type(value), f"{name} is not of type {type(value).__name__}")
     versions = saved["versions"]
     require(versions.keys() == now["versions"].keys(), "versions has other keys")
-    require(all(type(version) is str for version in versions.values()), "versions are none")
+    require(all(type(version) is str for version in versions.values()), "versions are not text")
 
 
 def refuse_another_run(saved: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
-    require(type(saved.get("format")) is int, "it holds something else")
+    require(type(saved.get("format")) is int, "it is not a checkpoint")
     if saved["format"] != FORMAT:
         raise InputError(
             f"{path} has the format {saved['format']}, this version of sprl reads {FORMAT}: go on with the version that wrote it"
         )
     for name in wanted:
-        require(type(saved.get(name)) is type(wanted[name]), "it holds something else")
+        require(type(saved.get(name)) is type(wanted[name]), "it is not a checkpoint")
     if saved["device"] != wanted["device"]:
         was = printable(saved["device"])[:20]
-        raise InputError(f"{path.parent} was trained on {was}, this is {wanted['device']}: go on where it was, or start a new run")
+        raise InputError(f"{path.parent} was trained on {was}, this is {wanted['device']}: resume it where it was, or start a new run")
     if saved["processes"] != wanted["processes"]:
         told = f"{path.parent} was trained by {saved['processes']} processes, this is {wanted['processes']}"
         raise InputError(f"{told}: go on with as many (torchrun --nproc-per-node), or start a new run")

@@ -156,10 +156,10 @@ class SPRLLoss(nn.Module):
         theirs = {name: value for name, value in saved_as.items() if name in ours and value != ours[name]}
         if theirs:
             there, here = (", ".join(f"{name}={values[name]!r}" for name in theirs) for values in (theirs, ours))
-            raise InputError(f"the saved state is of {there}, this loss of {here}: make SPRLLoss(..., {there}) to go on with it")
+            raise InputError(f"the saved state is of {there}, this loss of {here}: make SPRLLoss(..., {there}) to resume it")
         if self.asked.T1 == "auto" and "held_out" not in state:
             was = f"as it was saved with (by default T1={max(1, self.clock.T // 10)}, normalised=False)"
-            raise InputError(f'the saved state is of an older version, which had no T1="auto": make SPRLLoss {was} to go on with it')
+            raise InputError(f'the saved state is of an older version, which had no T1="auto": make SPRLLoss {was} to resume it')
         self.memory = restored(self.memory, state["memory"], self.y)
         self.clock = Clock(int(state["t"]), self.clock.T)
         self.method = replace(self.asked, T1=state.get("T1", self.asked.T1))

@@ -128,7 +128,7 @@ def groups_with(rates: Any, like: Snapshot, name: str) -> list[dict[str, Any]]:
     require(isinstance(rates, list) and len(rates) == len(fresh), f"{name} are of another length")
     for rate in rates:
         fits = isinstance(rate, list) and len(rate) == 3 and all(type(number) is float and math.isfinite(number) for number in rate)
-        require(fits, f"{name} are no rates")
+        require(fits, f"{name} are not rates")
     return [
         {**group, "lr": torch.full_like(group["lr"], lr) if isinstance(group["lr"], Tensor) else lr, "betas": (beta1, beta2)}
         for group, (lr, beta1, beta2) in zip(fresh, rates, strict=True)
@@ -141,9 +141,9 @@ def rows_of(name: str, source: Source, run: Run) -> Tensor | None:
     if way not in source.left:
         return None
     rows = source.look(way)
-    require(rows.dtype == torch.int64 and rows.ndim == 1 and 0 < len(rows) <= n, f"{way} are no rows")
+    require(rows.dtype == torch.int64 and rows.ndim == 1 and 0 < len(rows) <= n, f"{way} are not rows")
     rows = source.take(way, rows)
-    require(int(rows.min()) >= 0 and int(rows.max()) < n and len(rows.unique()) == len(rows), f"{way} are no rows")
+    require(int(rows.min()) >= 0 and int(rows.max()) < n and len(rows.unique()) == len(rows), f"{way} are not rows")
     return rows
 
 
@@ -170,7 +170,7 @@ def join_warmup(facts: Any, source: Source, like: Snapshot, run: Run, method: Me
     require(fits and [part[0] for part in facts] == [*([0] if begun else []), *searched], "warmup is of other epochs")
     found: Warmup = {}
     for epoch, score, fact in facts:
-        require(type(score) is float and 0 <= score <= 1, "warmup holds no score")
+        require(type(score) is float and 0 <= score <= 1, "warmup holds a score outside 0 to 1")
         snapshot = None if fact is None else joined(fact, f"warmup.{epoch}", source, like if epoch else like | {"memory": {}}, run)
         require(snapshot is None or (snapshot["t"] == epoch and snapshot["progress"]["rows"] is None), "warmup holds another epoch")
         found[epoch] = score, snapshot
@@ -199,7 +199,7 @@ def read_method(given: Any, run: Run) -> Method:
 def check_stepper(given: Any, run: Run) -> None:
     steppers: tuple[str, ...] = ("eager", "captured", "compiled") if run.task.device.type == "cuda" else ("eager",)
     steppers = steppers if run.task.ranks.count == 1 else (run.state.stepper.name,)
-    require(type(given) is str and given in steppers, "stepper is none of this device")
+    require(type(given) is str and given in steppers, "stepper is not one of this device")
 
 
 def check_rows(given: Any, t: int, run: Run) -> None:
@@ -207,6 +207,6 @@ def check_rows(given: Any, t: int, run: Run) -> None:
     needed = {"epoch", "loss", "chosen"} | {name for name, value in run.state.memory.items() if value.ndim == 0 and not value.isnan()}
     needed |= ({"test_accuracy"} if run.x_test is not None else set()) | ({"recall"} if run.data.clean is not None else set())
     for number, row in enumerate(given, 1):
-        require(isinstance(row, dict) and row.keys() >= needed, "rows are no metrics")
-        require(all(type(value) in (int, float) for value in row.values()), "rows are no metrics")
+        require(isinstance(row, dict) and row.keys() >= needed, "rows are not metrics")
+        require(all(type(value) in (int, float) for value in row.values()), "rows are not metrics")
         require(row["epoch"] == number, "rows are of other epochs")
