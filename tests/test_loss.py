@@ -243,6 +243,7 @@ def test_t1_is_a_tenth_where_there_is_little_to_hold_out_and_a_number_if_given()
     assert SPRLLoss([0, 1] * 5, 2, epochs=50).method.T1 == 5
     assert SPRLLoss([0, 1] * 5, 2, epochs=50).memory["chosen"].all()
     assert SPRLLoss([0, 1] * 5, 2, epochs=1).method.T1 == 1
+    assert SPRLLoss([0, 1] * 200, 2, epochs=1).memory["chosen"].all()  # no epoch would follow in which the rest could take part
     assert warming(n=199).method.T1 == 2
     assert warming(T1=7).method.T1 == 7
     assert warming(T1=7).memory["chosen"].all()
@@ -255,7 +256,7 @@ def test_states_of_an_older_version_are_refused_with_what_to_do():
     epoch(old, 1.0)
     state = old.state_dict()
     del state["_extra_state"]["T1"], state["_extra_state"]["held_out"]  # as states were before
-    why = r"is of T1=2, normalised=False, this loss of T1='auto', normalised=True: make SPRLLoss\(..., T1=2, normalised=False\) to go on"
+    why = r"is of T1=2, normalised=False, this loss of T1='auto', normalised=True: make SPRLLoss\(..., T1=2, normalised=False\) to resume"
     with pytest.raises(InputError, match=why):
         warming().load_state_dict(state)
     same = warming(T1=2, normalised=False)
@@ -263,7 +264,7 @@ def test_states_of_an_older_version_are_refused_with_what_to_do():
     epoch(same, 1.0)
     assert same.clock.t == 3
     del state["_extra_state"]["fields"]  # still older
-    with pytest.raises(InputError, match=r"of an older version, .* with \(by default T1=2, normalised=False\) to go on"):
+    with pytest.raises(InputError, match=r"of an older version, .* with \(by default T1=2, normalised=False\) to resume"):
         warming().load_state_dict(state)
 
 
