@@ -80,7 +80,7 @@ def part(path: Path) -> Iterator[BufferedWriter]:
 
 
 def begun(path: Path) -> BufferedWriter:
-    """Made anew ("x"), so it is no link, and locked."""
+    """A new file ("x"), so not a link, and locked."""
     mode = mode_of(path)
     while True:
         name = path.with_name(f"{PART}{secrets.token_hex(16)}")

@@ -139,7 +139,7 @@ def save(folder: Path, run: Run) -> None:
             "method": asdict(run.state.method),  # type: ignore[call-overload]
             "state": facts,
             "warmup": warmup,
-            "rows": run.rows[: run.state.t],  # without those of a search, after which it began anew just now
+            "rows": run.rows[: run.state.t],  # without those of a search, after which it has just begun again
             "seconds": run.seconds,
         }
     )

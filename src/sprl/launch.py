@@ -14,7 +14,7 @@ def processes() -> int:
 
 
 def to_go_on(name: str) -> str:
-    """The command that goes on with a run, by as many processes as there are now."""
+    """The command that resumes a run, with as many processes as there are now."""
     count, command = processes(), f"train --resume {shlex.quote(name)}"
     if count == 1:
         return f"sprl {command}"

@@ -81,11 +81,8 @@ def joined(facts: Any, name: str, source: Source, like: Snapshot, run: Run) -> S
     require(isinstance(facts, dict) and facts.keys() == {"t", "done", "rates"}, f"{name} has other facts")
     t, done, rates = facts["t"], facts["done"], facts["rates"]
     require(type(t) is int and 0 <= t <= run.task.epochs, f"{name}.t is out of range")
-    weights = {
-        alias: filled(like["networks"][first], f"{name}.networks.{first}", source)
-        for alias, first in first_names(run).items()
-        if alias == first
-    }
+    firsts = first_names(run)
+    weights = {first: filled(like["networks"][first], f"{name}.networks.{first}", source) for first in dict.fromkeys(firsts.values())}
     order, draws = filled(like["order"], f"{name}.order", source), filled(like["draws"], f"{name}.draws", source)
     check_random(order, draws, run.task.device)
     losses = like["progress"]["losses"]
@@ -93,7 +90,7 @@ def joined(facts: Any, name: str, source: Source, like: Snapshot, run: Run) -> S
     most = len(losses) if progress["rows"] is None else len(batch_sizes(len(progress["rows"]), run.task.batch_size))
     require(type(done) is int and 0 <= done <= most, f"{name}.done is out of range")
     return {
-        "networks": {alias: weights[first] for alias, first in first_names(run).items()},
+        "networks": {alias: weights[first] for alias, first in firsts.items()},
         "optimizer": {"state": moments(name, source, run), "param_groups": groups_with(rates, like, f"{name}.rates")},
         "memory": filled(like["memory"], f"{name}.memory", source),
         "order": order,
@@ -204,8 +201,12 @@ def check_stepper(given: Any, run: Run) -> None:
 
 def check_rows(given: Any, t: int, run: Run) -> None:
     require(isinstance(given, list) and len(given) == t, "rows are of other epochs")
-    needed = {"epoch", "loss", "chosen"} | {name for name, value in run.state.memory.items() if value.ndim == 0 and not value.isnan()}
-    needed |= ({"test_accuracy"} if run.x_test is not None else set()) | ({"recall"} if run.data.clean is not None else set())
+    needed = {"epoch", "loss", "chosen"}
+    needed |= {name for name, value in run.state.memory.items() if value.ndim == 0 and not value.isnan()}
+    if run.x_test is not None:
+        needed.add("test_accuracy")
+    if run.data.clean is not None:
+        needed.add("recall")
     for number, row in enumerate(given, 1):
         require(isinstance(row, dict) and row.keys() >= needed, "rows are not metrics")
         require(all(type(value) in (int, float) for value in row.values()), "rows are not metrics")

@@ -91,7 +91,7 @@ def read_torch(file: Path) -> Any:
             raise ValueError("it claims to hold more than it does")
         roots = [name.removesuffix("data.pkl") for name in entries if re.fullmatch(r"[^/]+/data\.pkl", name)]
         if len(roots) != 1 or entries[f"{roots[0]}data.pkl"].file_size > PICKLE_BYTES:
-            raise ValueError("it is no archive of torch.save, or too large for one")
+            raise ValueError("it is not an archive of torch.save, or too large for one")
         if f"{roots[0]}byteorder" in entries and archive.read(f"{roots[0]}byteorder") != b"little":
             raise ValueError("its bytes are in the order of another kind of machine")
         storages: dict[str, bytearray] = {}

@@ -1,7 +1,7 @@
 """The cache folder: what was decoded or computed once, under a key of all that it depends on.
 
 An entry is a file of bytes and a note beside it (JSON). The note is written last, so an entry without one, or whose size the note does not
-tell, is one that nobody finished: it is made anew. A lock keeps a second writer waiting.
+tell, was not finished: it is made again. A lock keeps a second writer waiting.
 """
 
 from __future__ import annotations

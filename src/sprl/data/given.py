@@ -25,7 +25,7 @@ def class_numbers(y: Sequence[int] | NDArray[Any] | Tensor, num_classes: int) ->
 
 
 def check_classes(what: str, labels: Iterable[str], classes: Sequence[str], new: str = "") -> None:
-    """InputError for the first label that is no class. `new`: what has to hold a class that is to be new."""
+    """InputError for the first label that is not a class. `new`: what has to hold a class that is to be new."""
     known = set(classes)
     for label in labels:
         if label not in known:
